@@ -39,7 +39,7 @@ def stale() -> dict[str, str]:
 
 def wanted() -> list[str]:
     """Names of the stale results that are measured without being asked for: none that reads the test sets."""
-    return [name for name in stale() if not RESULTS[name].final]
+    return [name for name in stale() if not RESULTS[name].reads_test_sets]
 
 
 def pieces(claim: Claim, text: str) -> list[Printed]:
@@ -174,7 +174,7 @@ def listing() -> Iterator[str]:
 def check() -> int:
     """Print what is stale and what is printed wrongly; 1 if there is any of the latter."""
     for name, why in stale().items():
-        print(f"{'kept' if RESULTS[name].final else 'stale'}: {name}: {why}")
+        print(f"{'kept' if RESULTS[name].reads_test_sets else 'stale'}: {name}: {why}")
     wrong = list(problems())
     print("\n".join(wrong) if wrong else "All printed numbers are the measured ones.")
     return 1 if wrong else 0

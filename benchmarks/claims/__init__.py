@@ -44,14 +44,15 @@ RESULTS: dict[str, Result] = {
 def stale_note() -> str:
     """Paragraphs that name the results that have to be measured again, and those on the test sets that are kept."""
     stale = [result for result in RESULTS.values() if result.stale()]
-    parts = {
-        "To be measured again, because code or models have changed since, or never measured:": False,
-        "Code has changed since; kept as measured, because the test sets are read only for what is final:": True,
-    }
     lists = {
-        words: ",\n".join(f"`{one.name}`" for one in stale if one.final is final) for words, final in parts.items()
+        "To be measured again, because code or models have changed since, or never measured:": [
+            f"`{one.name}`" for one in stale if not one.reads_test_sets
+        ],
+        "Code has changed since; kept as measured, because the test sets are read only for what is final:": [
+            f"`{one.name}`" for one in stale if one.reads_test_sets
+        ],
     }
-    written = [f"{words}\n{names}." for words, names in lists.items() if names]
+    written = [f"{words}\n{joined}." for words, names in lists.items() if (joined := ",\n".join(names))]
     return "\n\n".join(written) or "Every result is as new as the code and the models that it was measured with."
 
 

@@ -52,8 +52,8 @@ class Result:
         return self.path or f"{RESULTS}/{self.name}.json"
 
     @property
-    def final(self) -> bool:
-        """Reads the test sets, which are scored when a model is final and three times at most: measured on request."""
+    def reads_test_sets(self) -> bool:
+        """True if it scores on the test sets, which are read for final models alone: measured on request."""
         return "{six}" in self.command
 
     def words(self, data: str | None = None) -> str:

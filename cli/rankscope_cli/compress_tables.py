@@ -36,14 +36,15 @@ def show_compress(report: CompressReport, console: Console) -> None:
     table.add_row(disk, size(before), size(after), ratio_text(after / before, 3))
     print_table(table, console)
     console.print()
-    if not report.recast:
-        print_table(_removed(report) if report.method == "depth" else _by_role(report), console)
-        if report.method != "depth":
-            console.print(
-                "cut: matrices made smaller; worst error: largest ‖W − W̃‖₂ / ‖W‖₂, whatever the inputs; "
-                "size: parameters after / before"
-            )
+    if report.method == "depth":
+        print_table(_removed(report), console)
         console.print()
+    elif not report.recast:
+        print_table(_by_role(report), console)
+        console.print(
+            "cut: matrices made smaller; worst error: largest ‖W − W̃‖₂ / ‖W‖₂, whatever the inputs; "
+            "size: parameters after / before\n"
+        )
     if report.search is not None:
         print_table(_steps(report.search), console)
         console.print()

@@ -46,8 +46,8 @@ def judge(
     # An interval of fewer data sets than the mean's would be another mean's.
     apart = None if sources is None else [sources[name] for name in ratios]
     complete = len(usable) == len(ratios)
-    ends = interval(usable, apart, level=1 - 2 * ALPHA) if complete else None
-    beside = interval(usable, apart, level=1 - ALPHA) if complete else None
+    levels = (1 - 2 * ALPHA, 1 - ALPHA)
+    ends, beside = (interval(usable, apart, level=level) if complete else None for level in levels)
     worst = max(ratios, key=lambda name: ratios[name])
     there = draws.get(worst)
     allowed = None if there is None else interval([there], level=1 - 2 * ALPHA / len(ratios))

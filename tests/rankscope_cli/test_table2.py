@@ -90,6 +90,7 @@ def test_verdicts_take_the_place_of_ranges_over_calibrations() -> None:
     judged = Judgement(0.075, "joint+healed", "uniform-ratio", None, 1.001, 1.2, (0.985, 1.012), None, held, worse)
     stream = io.StringIO()
     show_table2(replace(a_table(), judgements=(judged,)), Console(file=stream, width=80, highlight=False))
+    assert "better, worse: the 95 % interval is beyond 1" in stream.getvalue()
     rows = [line.split() for line in stream.getvalue().splitlines()]
     assert rows[1] == HEAD.split()
     assert ["joint+healed", "worse", "1.001", "0.98–1.01", "1.200", "–", "1.46", "ETTh"] in rows

@@ -142,7 +142,7 @@ def show_bench(report: BenchReport, console: Console) -> None:
     base = next(one.baseline for one in report.ratios) if report.ratios else "none"
     console.print(
         f"\nms: of one forecast of the batch; MB: peak memory above the imports; ratios: to {base}, "
-        "medians of each round's;\n"
+        "medians over the rounds;\n"
         "roof: least time that the work can take at the rates of this machine / median."
     )
     for failure in report.failures:

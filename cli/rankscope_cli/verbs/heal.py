@@ -112,6 +112,6 @@ def _show(report: HealReport, console: Console) -> None:
     share = report.trained_parameters / report.parameters
     console.print(
         f"{report.out}: {report.steps:,} steps in {report.seconds:.0f} s on {share:.0%} of {report.parameters:,} "
-        f"parameters. To evaluate forecast accuracy:"
+        "parameters. To evaluate forecast accuracy:"
     )
     console.print(f"  rankscope eval {shlex.quote(report.out)} --baseline {shlex.quote(report.teacher)}")

@@ -248,8 +248,8 @@ def _legend(report: Table2Report) -> Iterator[str]:
     if report.judgements:
         margin = report.judgements[0].WQL_verdict.margin
         yield "95 %: bootstrap over data sets and series; worst set: by the larger ratio of the two"
-        yield f"verdict: less favourable of the two; held: within {100 * margin:g} % by two one-sided tests at 5 %; "
-        "better, worse: 95 % interval beyond 1"
+        yield f"verdict: less favourable of the two; held: within {100 * margin:g} % by two one-sided tests at 5 %"
+        yield "better, worse: the 95 % interval is beyond 1"
     if any(row.heal_steps for row in rows):
         yield "+healed N: distilled from the original for N steps after compression"
     yield from dict.fromkeys(f"{row.method} at {row.ratio:g}: {row.reason}" for row in rows if row.reason)

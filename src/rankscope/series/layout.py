@@ -106,7 +106,7 @@ def find_layout(
     if time is None and index is not None and _holds_dates(frame[index], where):
         time = index
     if time is None and not lists:  # a date beside a list may be that of its end
-        time = _dates(frame, {name, index}, where)
+        time = _date_column(frame, {name, index}, where)
     special = (name, time, index)
     if lists:
         fields = [columns.target] if columns.target else [column for column in lists if column != time]
@@ -206,26 +206,26 @@ def _holds_dates(column: pd.Series, where: str) -> bool:
     return form != STEPS and 2 * int(read_times(column, form).notna().sum()) > len(column)
 
 
-def _dates(frame: pd.DataFrame, taken: set[Any], where: str) -> Any | None:
+def _date_column(frame: pd.DataFrame, taken: set[Any], where: str) -> Any | None:
     """Return the only column of dates, by its cells; numbers may be anything.
 
     Raises:
         DataError: several columns hold dates.
     """
     free = [column for column, kind in frame.dtypes.items() if kind.kind in "OM" and column not in taken]
-    heads = {column: frame[column].dropna().head(LOOKED_AT) for column in free}
-    texts = {column: cells for column, cells in heads.items() if all(isinstance(cell, (str, date)) for cell in cells)}
-    dates = [
-        column
-        for column, cells in texts.items()
-        if len(cells) and not mostly_numbers(cells) and _holds_dates(cells, where)
-    ]
+    dates = [column for column in free if _begins_with_dates(frame[column], where)]
     if len(dates) > 1:
         raise DataError(
             f"{where}: columns {', '.join(map(str, dates))} hold dates; name that of the times (time_column, "
             "--time-column)."
         )
     return next(iter(dates), None)
+
+
+def _begins_with_dates(column: pd.Series, where: str) -> bool:
+    cells = column.dropna().head(LOOKED_AT)
+    dates_or_text = len(cells) and all(isinstance(cell, (str, date)) for cell in cells)
+    return bool(dates_or_text) and not mostly_numbers(cells) and _holds_dates(cells, where)
 
 
 def _in_blocks(column: pd.Series) -> bool:
