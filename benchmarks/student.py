@@ -48,8 +48,8 @@ def main() -> None:
     """Train all arms, score and time them, save."""
     words = parser(__doc__, seeds=3, rounds=3)
     words.add_argument("model", help="the teacher, a bundled one")
-    words.add_argument("--steps", type=int, default=1000)
-    words.add_argument("--series", type=int, default=512, help="that the teacher answers")
+    words.add_argument("--steps", type=int, default=2000)
+    words.add_argument("--series", type=int, default=1024, help="that the teacher answers")
     words.add_argument("--max-series", type=int, help="of every task")
     suite_options(words)
     options = words.parse_args()
