@@ -1,14 +1,14 @@
 """Student of a sampling teacher, with its controls: the same without a teacher, and the same size from scratch.
 
 Every arm trains a Chronos-Bolt of the teacher's encoder shape and one decoder layer, for as many steps and with several
-seeds; scores are relative to the teacher's, times are those of a forecast of a batch, both in the fast runtime.
+seeds; scores are relative to the teacher's, times are those of a forecast of a batch, both in the fast runtime. Runs
+stay in ``--folder``: the same command goes on where it was stopped.
 
     python benchmarks/student.py bundled --suite dev.yaml --data DIR --out benchmarks/results/student-bundled.json
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,8 +48,9 @@ def main() -> None:
     """Train all arms, score and time them, save."""
     words = parser(__doc__, seeds=3, rounds=3)
     words.add_argument("model", help="the teacher, a bundled one")
-    words.add_argument("--steps", type=int, default=2000)
-    words.add_argument("--series", type=int, default=1024, help="that the teacher answers")
+    words.add_argument("--steps", type=int, default=16_000)
+    words.add_argument("--series", type=int, default=2048, help="that the teacher answers")
+    words.add_argument("--folder", type=Path, default=Path("runs/students"), help="of the runs; default: %(default)s")
     words.add_argument("--max-series", type=int, help="of every task")
     suite_options(words)
     options = words.parse_args()
@@ -63,18 +64,17 @@ def main() -> None:
     decay = {"max_steps": options.steps, "warmup_steps": options.steps // 20, "decay_steps": options.steps // 4}
     given = replace(given, **decay, teacher=replace(given.teacher, series=options.series))
     found: dict[str, list[dict[str, Any]]] = {}
-    with tempfile.TemporaryDirectory() as place:
-        for seed in range(options.seeds):
-            for name, config in arms(replace(given, seed=seed)).items():
-                out = Path(place) / f"{name.replace(' ', '-')}-{seed}"
-                report = pretrain(config, out, device="cpu")
-                form = {**sizes_of(out, teacher), **scored(out, 0, options, Path(place) / "rows")}
-                found.setdefault(name, []).append({"seed": seed, "seconds": report.seconds, **form})
-                whole = form["relative"]["all"]
-                print(f"{name:14} seed {seed}  WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}", flush=True)
-        student = Path(place) / "teacher-0"
-        turns = {name: timed(forecasts(at)) for name, at in {"teacher": options.model, "student": student}.items()}
-        times = alternate(turns, options.rounds)
+    for seed in range(options.seeds):
+        for name, config in arms(replace(given, seed=seed)).items():
+            out = options.folder / f"{name.replace(' ', '-')}-{seed}"
+            report = pretrain(config, out, device="cpu", resume=True)
+            form = {**sizes_of(out, teacher), **scored(out, 0, options, options.folder / "rows")}
+            found.setdefault(name, []).append({"seed": seed, "seconds": report.seconds, **form})
+            whole = form["relative"]["all"]
+            print(f"{name:14} seed {seed}  WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}", flush=True)
+    student = options.folder / "teacher-0"
+    turns = {name: timed(forecasts(at)) for name, at in {"teacher": options.model, "student": student}.items()}
+    times = alternate(turns, options.rounds)
     faster = [slow / fast for slow, fast in zip(times["teacher"], times["student"], strict=True)]
     result = {
         **origin("student", "benchmarks/accuracy.py", "src/rankscope/train", *SCORING, *bundled(options.model)),
