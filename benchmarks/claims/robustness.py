@@ -91,8 +91,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "load-beyond",
-        "killed every few seconds for {minutes:.0f} minutes, {kills} times in {forecasts} forecasts; {resumed} "
-        "times a part",
+        "killed every few seconds for {minutes:.0f} minutes, {kills} times; {resumed} times a part was killed "
+        "too often, the command ended and `--resume` went on. Forecasts that ended so: {forecasts}",
         lambda found: found["workers"],
         holds=lambda found: found["workers"]["identical"],
         moves=0.5,
