@@ -25,12 +25,12 @@ USED = tuple(
     f"src/rankscope/{part}" for part in ("compress", "numerics", "lowrank", "measure", "forecast", "checkpoints")
 )
 CHRONOS = {
-    "chronos-t5-large": ("chronos-t5", "large"),
-    "chronos-bolt-base": ("chronos-bolt", "base"),
     "chronos-2": ("chronos-2", "base"),
+    "chronos-bolt-base": ("chronos-bolt", "base"),
+    "chronos-t5-large": ("chronos-t5", "large"),
 }
 TIMESFM = "timesfm-2.5"
-MODELS = (*CHRONOS, TIMESFM)
+MODELS = (TIMESFM, *CHRONOS)
 SERIES = ROOT / "docs" / "data" / "series.csv"
 LOOK = {"spectrum": "spectrum {model} --eps 0.1 --json", "flow": "flow {model} --json"}
 REST = {
@@ -98,8 +98,8 @@ def main() -> None:
                 print(
                     name, verb, {key: round(value, 1) for key, value in rows[verb].items() if key != "said"}, flush=True
                 )
-    result["conditions"]["after"] = conditions()
-    save(result, options.out)
+        result["conditions"]["after"] = conditions()
+        save(result, options.out)
 
 
 if __name__ == "__main__":

@@ -292,7 +292,14 @@ def shards(found: Document) -> dict[str, float]:
 def large(found: Document) -> str:
     """Time and peak memory of every verb, by model."""
     verbs = list(dict.fromkeys(verb for rows in found["models"].values() for verb in rows))
-    lines = [f"| | {' | '.join(verbs)} |", "|---" * (1 + len(verbs)) + "|"]
+    lines = [
+        "Verbs on larger published shapes, random weights, each a command of its own with its imports: time and peak "
+        f"memory ({found['series']} series of calibration, `joint` to half of all parameters, forecasts of two "
+        "series).",
+        "",
+        f"| | {' | '.join(verbs)} |",
+        "|---" * (1 + len(verbs)) + "|",
+    ]
     for model, rows in found["models"].items():
         cells = [took(rows[verb]) if verb in rows else "–" for verb in verbs]
         lines.append(f"| {model} | {' | '.join(cells)} |")
