@@ -70,9 +70,17 @@ def expected_shapes(config: Config) -> Shapes:
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:
-    """Series (axes series, time) as a list without missing values; the frequency is 0, high."""
-    rows = unpadded(series, int(module.config.context_length))
-    return {"past_values": [row.to(module.device) for row in rows], "freq": [0] * len(rows)}
+    """Series (axes series, time) as a list without missing values; the frequency is 0, high.
+
+    The model pads all of them to its longest context, hundreds of patches, if it is not told a shorter one.
+    """
+    rows, patch = unpadded(series, int(module.config.context_length)), int(module.config.patch_length)
+    patches = -(-max(map(len, rows)) // patch)
+    return {
+        "past_values": [row.to(module.device) for row in rows],
+        "freq": [0] * len(rows),
+        "forecast_context_len": patches * patch,
+    }
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:

@@ -56,7 +56,9 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:
     """Series (axes series, time) as a list without missing values; the second pass over flipped series is left out."""
-    return {"past_values": timesfm.model_inputs(module, series)["past_values"], "force_flip_invariance": False}
+    inputs = timesfm.model_inputs(module, series)
+    del inputs["freq"]
+    return {**inputs, "force_flip_invariance": False}
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:

@@ -187,6 +187,26 @@ def test_timesfm_2_5_runs_its_layers_once(native_checkpoint: Opened) -> None:
     assert measure_flow(checkpoint, n=3, length=64).layers[0].tokens == 3 * 8
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["timesfm", "timesfm-2.5"])
+def test_timesfm_reads_no_more_patches_than_there_are_and_forecasts_the_same(
+    kind: str, native_checkpoint: Opened
+) -> None:
+    checkpoint = native_checkpoint(kind)
+    module, family = checkpoint.module(), checkpoint.family
+    series = torch.randn(2, 24, generator=torch.Generator().manual_seed(0))
+    series[1, :11] = torch.nan
+    inputs = family.model_inputs(module, series)
+    padded = {name: value for name, value in inputs.items() if name != "forecast_context_len"}
+    seen = []
+    family.blocks(module)["decoder"][0].register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append((args[0] if args else kwargs["hidden_states"]).shape[1]), with_kwargs=True
+    )
+    short, long = (module(**given).mean_predictions for given in (inputs, padded))
+    assert seen == [3, 8]
+    torch.testing.assert_close(short, long)
+
+
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
