@@ -18,6 +18,7 @@ from rankscope.compress.recipe import RECIPE
 from rankscope.errors import DataError, RankscopeError, one_line
 from rankscope.io import codec
 from rankscope.io.checksum import checksum
+from rankscope.train.run_folder import SUFFIX
 from rankscope_eval.page.documents import KINDS, Document
 from rankscope_eval.report import EvalReport, EvalRow
 
@@ -79,7 +80,9 @@ class Findings:
 
 
 def collect(folder: str | Path, skip: Path | None = None) -> Findings:
-    """Read every result in a folder and those below it; hidden files and links to folders are passed by.
+    """Read every result in a folder and those below it.
+
+    Hidden files, links to folders and the snapshots of unfinished runs (``NAME.run``) are passed by.
 
     Args:
         folder: the folder.
@@ -122,7 +125,7 @@ def collect(folder: str | Path, skip: Path | None = None) -> Findings:
 def _folders(root: Path, skip: Path | None) -> Iterator[tuple[Path, list[str]]]:
     avoid = None if skip is None else skip.resolve()
     for place, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not name.endswith(SUFFIX))
         here = Path(place)
         yield here, sorted(n for n in names if not n.startswith(".") and (here / n).resolve() != avoid)
 
