@@ -120,7 +120,9 @@ def test_further_fields_are_no_fault(results: Path) -> None:
         assert type(KINDS[name].read({**document, "newer": [None]})) is type(plain)
 
 
-def test_hidden_files_links_to_folders_and_unfinished_runs_are_passed_by(one_document: Callable[..., Path], scores: Any) -> None:
+def test_hidden_files_links_to_folders_and_unfinished_runs_are_passed_by(
+    one_document: Callable[..., Path], scores: Any
+) -> None:
     folder = one_document(scores())
     (folder / ".hidden.json").write_text("{")
     (folder / ".cache").mkdir()
