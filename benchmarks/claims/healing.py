@@ -8,12 +8,10 @@ from claims.intervals import METRICS, interval
 from claims.records import DEV, Block, Claim, Document, Prose, Result
 
 PAGE = "docs/howto/heal.md"
-STUDENT = "docs/howto/student.md"
 
 RESULTS: tuple[Result, ...] = (
     Result("heal-bundled-bolt", f"benchmarks/heal.py --steps 1000 {DEV}", minutes=25),
     Result("heal-grid-bundled-bolt", f"benchmarks/heal.py --grid --steps 1000 {DEV}", minutes=40),
-    Result("student-bundled", f"benchmarks/student.py bundled {DEV}", minutes=330),
 )
 
 
@@ -84,31 +82,6 @@ def wins_back_half(found: Document) -> bool:
     return all(told) and 0.35 < sum(kept) / len(kept) < 0.65 and max(worst) < 0.5
 
 
-ARMS = {
-    "teacher": "teacher's encoder and forecasts",
-    "encoder alone": "teacher's encoder alone",
-    "from scratch": "neither: from scratch",
-}
-
-
-def students(found: Document) -> str:
-    """Scores of students over their teacher's by what they have of it, with every seed."""
-    lines = [
-        f"All three with {found['seeds']} seeds, {found['steps']:,} steps of 32 series each, relative to the teacher "
-        f"on the {len(found['arms']['teacher'][0]['ratios']['WQL'])} development sets; a batch is forecast "
-        f"{found['times_as_fast']['median']:.0f} times as fast as by the teacher, both in the fast runtime:",
-        "",
-        "| student has | seed | WQL | worst set | MASE | worst set |",
-        "|---" * 6 + "|",
-    ]
-    for arm, words in ARMS.items():
-        for run in found["arms"][arm]:
-            whole, worst = run["relative"]["all"], run["worst"]
-            cells = (f"{interval(whole, one)} | {worst[one][1]:.2f}" for one in ("WQL", "MASE"))
-            lines.append(f"| {words} | {run['seed']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def by_truth(found: Document) -> dict[str, list[tuple[str, Document]]]:
     """Forms of the grid with their names, by the share of the truth."""
     forms: dict[str, list[tuple[str, Document]]] = {}
@@ -162,7 +135,6 @@ CLAIMS: tuple[Claim, ...] = (
         holds=default_is_best,
     ),
     Block(PAGE, "healed", ("heal-bundled-bolt",), healed),
-    Block(STUDENT, "students", ("student-bundled",), students),
     Block(PAGE, "held-out", ("heal-bundled-bolt",), held_out),
     Block(PAGE, "healing-grid", ("heal-grid-bundled-bolt",), healing_grid),
 )

@@ -23,7 +23,6 @@ RESULTS: tuple[Result, ...] = (
     ),
     Result("storage", "benchmarks/storage.py --rounds 5", minutes=3, timed=True),
     Result("compress", "benchmarks/compress.py", minutes=6, timed=True),
-    Result("large", "benchmarks/large.py", minutes=120, timed=True),
     Result("evaluation", "benchmarks/evaluation.py --rounds 3", minutes=3, timed=True),
     Result("rounding", "benchmarks/rounding.py --models bundled-bolt --rounds 15", minutes=6, timed=True),
     Result("shards", "benchmarks/shards.py --n 4096 --batches 500", minutes=5, timed=True),
@@ -289,32 +288,6 @@ def shards(found: Document) -> dict[str, float]:
     }
 
 
-def large(found: Document) -> str:
-    """Time and peak memory of every verb, by model."""
-    verbs = list(dict.fromkeys(verb for rows in found["models"].values() for verb in rows))
-    lines = [
-        "Verbs on larger published shapes, random weights, each a command of its own with its imports: time and peak "
-        f"memory ({found['series']} series of calibration, `joint` to half of all parameters, forecasts of two "
-        "series).",
-        "",
-        f"| | {' | '.join(verbs)} |",
-        "|---" * (1 + len(verbs)) + "|",
-    ]
-    for model, rows in found["models"].items():
-        cells = [took(rows[verb]) if verb in rows else "–" for verb in verbs]
-        lines.append(f"| {model} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def took(run: Document) -> str:
-    """Time of a run with its peak memory, or that it failed."""
-    if run["exit_code"]:
-        return "failed"
-    seconds = run["seconds"]
-    time = f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
-    return f"{time}, {run['peak_mb'] / 1000:.1f} GB"
-
-
 CLAIMS: tuple[Claim, ...] = (
     Block(PAGE, "runtime-tiny", ("runtime-tiny", "runtime-slow"), runtime, moves=0.1),
     Block(PAGE, "runtime-mini-small", ("runtime-mini-small",), runtime, moves=0.1),
@@ -378,7 +351,6 @@ CLAIMS: tuple[Claim, ...] = (
         Prose(page, "peers", "two orders of magnitude faster", holds=bolt_is_two_orders_faster)
         for page in ("docs/howto/choosing.md", "docs/howto/student.md")
     ),
-    Block(PAGE, "large", ("large",), large, moves=0.1),
     Block("docs/runtime.md", "parts", ("parts",), parts, moves=0.1),
     Prose(
         PAGE,
