@@ -15,7 +15,7 @@ def large(found: Document) -> str:
     lines = [
         "Verbs on larger published shapes, random weights, each a command of its own with its imports: time and peak "
         f"memory ({found['series']} series of calibration, `joint` to half of all parameters, forecasts of two "
-        "series).",
+        "series; [results](../benchmarks/results/large.json)).",
         "",
         f"| | {' | '.join(verbs)} |",
         "|---" * (1 + len(verbs)) + "|",
@@ -34,8 +34,8 @@ def took(run: Document) -> str:
     if run["exit_code"]:
         return "failed"
     seconds = run["seconds"]
-    time = f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
-    return f"{time}, {run['peak_mb'] / 1000:.1f} GB"
+    time = f"{seconds:.0f}\u00a0s" if seconds < 600 else f"{seconds / 60:.0f}\u00a0min"
+    return f"{time}<br>{run['peak_mb'] / 1000:.1f}\u00a0GB"
 
 
 CLAIMS: tuple[Claim, ...] = (Block("docs/benchmarks.md", "large", ("large",), large, moves=0.1),)
