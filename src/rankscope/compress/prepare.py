@@ -32,6 +32,7 @@ from rankscope.compress.width import WidthCut
 from rankscope.compress.write import Encoding, TensorSpec, encoding_of
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_dtype
+from rankscope.engine.memory import give_back
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import HeadWidth, Layout, Site, compressible
 from rankscope.measure.cache import cache_bytes, cached_tokens
@@ -211,9 +212,11 @@ def prepare(
     ):
         spectra.append(found)
         taps += [tap] if tap is not None else []
+        give_back()
         report(done, len(cuts), "singular values")
     if probed:
         cuts, spectra = with_sensitivity(source, how, cuts, spectra, taps, report, others)
+        give_back()
     return priced(Prepared(source, chosen, how, allocation, moments, tuple(cuts), tuple(spectra), report))
 
 

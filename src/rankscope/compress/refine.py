@@ -42,6 +42,7 @@ from rankscope.compress.pausing import PausingPass, current_pass
 from rankscope.compress.write import Job, TensorSpec, write_jobs
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
+from rankscope.engine.memory import give_back
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 from rankscope.io import codec
@@ -244,6 +245,7 @@ def refined_jobs(
     draft = folder / DRAFT
     draft.mkdir()
     write_jobs(draft, jobs, _in_float32, how.workers, progress)
+    give_back()
     codec.write(draft / "config.json", {**config, "torch_dtype": "float32"}, indent=2)
     smaller = open_checkpoint(draft)
     moved = refine(

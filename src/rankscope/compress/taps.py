@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.compress.calibration.passes import GROUP
+from rankscope.engine.memory import Spool, on_disk
 
 if TYPE_CHECKING:
     from rankscope.compress.cut import Cut
@@ -83,7 +84,7 @@ class MatrixTap(Tap):
 
     def __init__(self, module: str, terms: Decomposition) -> None:
         super().__init__(module, before=False)
-        self.down, self.up = terms.down.float(), terms.up.float()
+        self.down, self.up = on_disk(terms.down.float()), on_disk(terms.up.float())
         self.worth = [torch.zeros(terms.up.shape[1], dtype=torch.float64)]
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
@@ -104,13 +105,14 @@ class PairTap(Tap):
         super().__init__(module, before=not inner)
         self.cut, self.inner, self.widths = cut, inner, cut.heads
         self.worth = [torch.zeros(width, dtype=torch.float64) for width in self.widths]
-        self.kept: list[list[Tensor]] = [[] for _ in self.widths]
+        self.kept = Spool()
         self.second = [torch.zeros(width, width, dtype=torch.float64) for width in self.widths]
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
         """Gradient of what would be inserted between the two matrices of every head."""
         shown, each = self.rows(self.place, len(apart)), self.rows(gradient, len(apart))
         heads = zip(shown.split(self.widths, dim=-1), each.split(self.widths, dim=-1), strict=True)
+        kept: list[Tensor] = []
         for head, (x, g) in enumerate(heads):
             # gradient of what is inserted there, (groups, d_head, d_head)
             product = self.shared((x.mT @ g).float(), apart).cpu()
@@ -119,7 +121,9 @@ class PairTap(Tap):
             else:
                 flat = product.flatten(0, 1)
                 self.second[head] += (flat.mT @ flat).double()
-                self.kept[head].append(product.bfloat16())  # to be looked at along other terms
+                kept.append(product.bfloat16().flatten(1))  # to be looked at along other terms
+        if kept:
+            self.kept.append(torch.cat(kept, dim=1))
 
     def measured(self, cut: Cut, spectra: Sequence[Spectrum]) -> tuple[Cut, list[Spectrum]]:
         """Make terms of values and outputs anew, in the norm of their output-gradient moment."""
@@ -139,10 +143,12 @@ class PairTap(Tap):
 
     def along(self, inner: Sequence[Decomposition]) -> None:
         """Gate these terms by the gradients that were kept."""
-        for head, terms in enumerate(inner):
-            for product in self.kept[head]:
+        for kept in self.kept:
+            heads = zip(kept.split([width**2 for width in self.widths], dim=1), self.widths, inner, strict=True)
+            for head, (product, width, terms) in enumerate(heads):
                 # rows pass values first, then outputs
-                self.worth[head] += _gated(product.float(), terms.down.mT, terms.up.mT)
+                square = product.float().unflatten(1, (width, width))
+                self.worth[head] += _gated(square, terms.down.mT, terms.up.mT)
 
 
 def _gated(

@@ -71,7 +71,8 @@ def fast_products(device: str, width: int) -> contextlib.AbstractContextManager[
         width: of the model.
     """
     if in_bfloat16(device, width):
-        return torch.autocast("cpu", dtype=torch.bfloat16)
+        # each weight is used once a pass: copies that are kept for a second time would only take memory
+        return torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False)
     return contextlib.nullcontext()
 
 

@@ -42,6 +42,7 @@ from rankscope.compress.calibration.statistics import (
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.engine.interrupts import uninterrupted
+from rankscope.engine.memory import give_back
 from rankscope.errors import DataError, FamilyError, OptionError, check_count, unknown_choice
 from rankscope.families import Site, compressible
 from rankscope.io.run_store import RunStore
@@ -174,6 +175,9 @@ def calibrate(
                     done = end
                 if time.monotonic() >= due:
                     save()
+            if file is None:
+                for sink in sinks.values():
+                    sink.moments = None if sink.moments is None else sink.moments.on_disk()
             found = Calibration(settings, _moments(sinks))
             if file is not None:
                 found.save(file)
@@ -183,6 +187,7 @@ def calibrate(
         if store is not None:
             store.discard()
     report(len(series), len(series), "calibrating")
+    give_back()
     return found
 
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rankscope.engine.memory import on_disk
 from rankscope.errors import DataError
 
 PARTS = ("total", "inside", "means", "loudness")
@@ -77,6 +78,10 @@ class InputMoments:
     def absolute(self) -> Float[Tensor, " d"]:
         """E|x| by channel."""
         return self.loudness / self.weight
+
+    def on_disk(self) -> InputMoments:
+        """The same, large sums mapped from files; see `rankscope.engine.memory.on_disk`."""
+        return replace(self, inside=on_disk(self.inside), means=on_disk(self.means))
 
     def __add__(self, other: InputMoments) -> InputMoments:
         """Sums over both sets of sequences."""

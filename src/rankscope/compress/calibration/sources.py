@@ -14,7 +14,7 @@ from rankscope.compress.calibration.passes import CalibrationSet
 from rankscope.compress.calibration.statistics import Calibration, digest, is_saved, load_calibration
 from rankscope.compress.calibration.text import TEXT, text_set, without_count
 from rankscope.compress.options import SENSITIVITY, CompressOptions
-from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope.errors import DataError, OptionError, RankscopeError, nearest
 from rankscope.series import Columns, read_series
 
 KINDS = ("mixture", "kernelsynth")
@@ -229,6 +229,8 @@ def _part(
     if kind in KINDS:
         return _generated(kind, _whole(part, number), context, horizon, rng)
     file, count = (kind, _whole(part, number)) if colon and number.isdigit() else (part, None)
+    if not Path(file).exists() and (meant := nearest(kind, KINDS)):
+        raise OptionError(f"calibration set {part!r} is neither a file nor generated series: {meant.strip()}")
     series = [_observed(one.target) for one in read_series(file, freq=freq, columns=columns, dated=False)]
     return _windows(file, series, count, context, horizon, rng)
 

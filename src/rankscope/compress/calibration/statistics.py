@@ -203,7 +203,7 @@ def load_moments(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoment
     except (DataError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from error
     try:
-        streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
+        streams = {stream: from_tensors(parts.pop(stream)).on_disk() for stream in [*parts]}
         _check_shapes(streams)
         return settings, streams, int(metadata["done"])
     except DataError as error:

@@ -83,6 +83,7 @@ def test_sets_are_joined(file: Path) -> None:
         ("mixture:0", "number of series of at least 1"),
         ("kernelsynth:-3", "number of series of at least 1"),
         ("kernelsynth:many", "number of series of at least 1"),
+        ("kernelsynt:4", "neither a file nor generated series: did you mean 'kernelsynth'"),
     ],
 )
 def test_names_that_mean_nothing(name: str, message: str) -> None:
@@ -96,8 +97,8 @@ def test_files_that_hold_nothing_to_use(file: Path, tmp_path: Path) -> None:
         calibration_set(file, context=10, horizon=40)
     with pytest.raises(DataError, match="nowhere"):
         calibration_set(tmp_path / "nowhere.csv", context=10, horizon=5)
-    with pytest.raises(DataError):
-        calibration_set("kernelsynt:4", context=10, horizon=5)
+    with pytest.raises(DataError, match="sales does not exist"):
+        calibration_set("sales:4", context=10, horizon=5)
 
 
 @pytest.fixture
