@@ -1,7 +1,8 @@
 """Time and peak memory of the verbs on models in published shapes, with random weights: nothing is said of accuracy.
 
 Chronos-T5 large (709 M parameters), Chronos-Bolt base (205 M), Chronos-2 (119 M) and TimesFM 2.5 (231 M). Every verb
-runs once, as a user would call it, in a process of its own; times include its imports.
+runs once, as a user would call it, in a process of its own; times include its imports. Models are saved one by one: the
+same command goes on where it was stopped.
 
     python benchmarks/large.py --out benchmarks/results/large.json
     python benchmarks/large.py --quick     # Chronos-2 alone, 16 series of calibration
@@ -10,6 +11,7 @@ runs once, as a user would call it, in a process of its own; times include its i
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -21,15 +23,16 @@ from typing import Any
 from provenance import ROOT, conditions, origin, parser, save
 from shapes import write_shape
 
-USED = tuple(
-    f"src/rankscope/{part}" for part in ("compress", "numerics", "lowrank", "measure", "forecast", "checkpoints")
-)
+PARTS = ("compress", "numerics", "lowrank", "measure", "forecast", "checkpoints", "engine/memory.py")
+USED = tuple(f"src/rankscope/{part}" for part in PARTS)
 CHRONOS = {
     "chronos-2": ("chronos-2", "base"),
     "chronos-bolt-base": ("chronos-bolt", "base"),
     "chronos-t5-large": ("chronos-t5", "large"),
 }
 TIMESFM = "timesfm-2.5"
+EVERY = 0.05
+"""Seconds between two looks at a process's memory."""
 MODELS = (TIMESFM, *CHRONOS)
 SERIES = ROOT / "docs" / "data" / "series.csv"
 LOOK = {"spectrum": "spectrum {model} --eps 0.1 --json", "flow": "flow {model} --json"}
@@ -55,13 +58,16 @@ def write(name: str, folder: Path) -> None:
 
 
 def run(words: str) -> dict[str, Any]:
-    """Run a verb: seconds, peak resident memory in MB, exit code."""
-    begun = time.perf_counter()
+    """Run a verb: seconds, peak resident memory in MB, that of it which no file backs, exit code."""
+    begun, anonymous = time.perf_counter(), 0
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankscope_cli", *words.split()], stdout=subprocess.DEVNULL, stderr=said
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            anonymous = max(anonymous, anonymous_bytes(process.pid))
+            time.sleep(EVERY)
+        _, status, usage = ended
         process.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
         lines = said.read().decode("utf-8", "replace").splitlines()
@@ -69,9 +75,28 @@ def run(words: str) -> dict[str, Any]:
         "seconds": time.perf_counter() - begun,
         "processor_seconds": usage.ru_utime + usage.ru_stime,
         "peak_mb": usage.ru_maxrss * 1024 / 1e6,
+        "peak_anonymous_mb": anonymous / 1e6,
         "exit_code": process.returncode,
     }
     return found if not process.returncode else {**found, "said": lines[-1:]}
+
+
+def earlier(file: Path | None, facts: dict[str, Any]) -> dict[str, Any]:
+    """Models that are already in the result, if they were measured with the same code and series on such a machine."""
+    if file is None or not file.is_file():
+        return {}
+    found = json.loads(file.read_text(encoding="utf-8"))
+    same = all(found.get(name) == facts[name] for name in ("used", "series", "machine"))
+    return dict(found["models"]) if same else {}
+
+
+def anonymous_bytes(process: int) -> int:
+    """Resident memory of a process that the system cannot drop and read again; 0 where that is not told."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)
 
 
 def main() -> None:
@@ -86,13 +111,15 @@ def main() -> None:
         return
     if options.quick:
         options.models, options.series = "chronos-2", 16
-    result = {**origin("large", *USED), "conditions": {"before": conditions()}, "series": options.series, "models": {}}
-    for name in options.models.split(","):
+    facts = {**origin("large", *USED), "series": options.series}
+    models = earlier(options.out, facts)
+    result = {**facts, "conditions": {"before": conditions()}, "models": models}
+    for name in (one for one in options.models.split(",") if one not in models):
         with tempfile.TemporaryDirectory() as place:
             model = Path(place) / name
             command = [sys.executable, __file__, "--write", name, "--folder", str(model)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            rows = result["models"][name] = {}
+            rows = models[name] = {}
             for verb, line in {**LOOK, **(REST if name in CHRONOS else {})}.items():
                 rows[verb] = run(line.format(model=model, place=place, series=options.series))
                 print(

@@ -28,6 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
+from rankscope.compress.calibration.moments import summed_squares
 from rankscope.compress.calibration.passes import (
     GROUP,
     CalibrationSet,
@@ -80,7 +81,7 @@ class Sums:
     @classmethod
     def of(cls, rows: Float[Tensor, "n k"], missing: Float[Tensor, "n d"]) -> Sums:
         """Sums over rows a and what is missing there, y − x − W a."""
-        return cls((rows.mT @ rows).double(), (missing.mT @ rows).double())
+        return cls(summed_squares(rows).double(), (missing.mT @ rows).double())
 
 
 def update(folds: Sequence[Sums], ridges: Sequence[float] = RIDGES) -> Float[Tensor, "d k"] | None:

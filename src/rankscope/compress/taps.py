@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.compress.calibration.passes import GROUP
-from rankscope.engine.memory import Spool, on_disk
+from rankscope.engine.memory import Spool, on_disk, unload
 
 if TYPE_CHECKING:
     from rankscope.compress.cut import Cut
@@ -93,6 +93,7 @@ class MatrixTap(Tap):
         shown = self.rows(self.input, len(apart)).to(gradient) @ down.mT
         gates = (shown * (self.rows(gradient, len(apart)) @ up)).sum(dim=1)
         self.worth[0] += self.shared(gates, apart).double().square().sum(dim=0).cpu()
+        unload(self.down, self.up)
 
 
 class PairTap(Tap):

@@ -16,7 +16,8 @@ LEAST = 4 * 2**20
 """Bytes from which a tensor goes to a file."""
 _DONTNEED = 4  # MADV_DONTNEED of Linux
 _LOCK = threading.Lock()
-_on_disk: list[weakref.ref[Tensor]] = []
+_files: dict[int, weakref.ref[Tensor]] = {}
+"""Tensors that lie in files, by `id`."""
 
 
 def on_disk(tensor: Tensor) -> Tensor:
@@ -37,22 +38,36 @@ def on_disk(tensor: Tensor) -> Tensor:
     except OSError:
         return tensor
     with _LOCK:
-        _on_disk[:] = [one for one in _on_disk if one() is not None]
-        _on_disk.append(weakref.ref(mapped))
+        gone = [key for key, one in _files.items() if one() is None]
+        for key in gone:
+            del _files[key]
+        _files[id(mapped)] = weakref.ref(mapped)
     return mapped
 
 
+def unload(*tensors: Tensor) -> None:
+    """Drop the pages of tensors that `on_disk` returned; they are read again when they are used. Others stay."""
+    for tensor in tensors:
+        with _LOCK:
+            known = _files.get(id(tensor))
+        if known is not None and known() is tensor:
+            # a tensor that is alive holds its mapping: no address of another one is told
+            _libc().madvise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.nbytes), _DONTNEED)
+
+
 def give_back() -> None:
-    """Return freed memory to the system, which glibc keeps, and pages of tensors that lie in files."""
+    """Return freed memory to the system, which glibc keeps, and drop the pages of all tensors that lie in files."""
     if sys.platform != "linux":
         return
-    libc = ctypes.CDLL(None)
     with _LOCK:
-        waiting = [tensor for one in _on_disk if (tensor := one()) is not None]
-    for tensor in waiting:
-        libc.madvise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.nbytes), _DONTNEED)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(ctypes.c_size_t(0))
+        waiting = [tensor for one in _files.values() if (tensor := one()) is not None]
+    unload(*waiting)
+    if hasattr(_libc(), "malloc_trim"):
+        _libc().malloc_trim(ctypes.c_size_t(0))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 class Spool:
@@ -75,4 +90,5 @@ class Spool:
     def __iter__(self) -> Iterator[Tensor]:
         for together, lengths in self._files:
             yield from together.split(lengths)
+            unload(together)
         yield from self._waiting

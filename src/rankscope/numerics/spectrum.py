@@ -104,11 +104,16 @@ def singular_values(
     return (gram_singular_values(products) * scale).to(work)
 
 
-def gram(m: Float[Tensor, "m n"], side: int | None = None, workspace: Workspace | None = None) -> Float[Tensor, "k k"]:
-    """Float64 Gram matrix over rows (``side`` 0, M·Mᵀ) or columns (1, Mᵀ·M); the smaller side by default.
+def gram(
+    m: Float[Tensor, "m n"],
+    side: int | None = None,
+    workspace: Workspace | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Float[Tensor, "k k"]:
+    """Gram matrix over rows (``side`` 0, M·Mᵀ) or columns (1, Mᵀ·M); the smaller side by default.
 
     Only rows on and right of the diagonal are multiplied, in strips, then mirrored. The long side is read in chunks, so
-    that the float64 copy stays small beside a large embedding matrix. With a ``workspace`` the result is one
+    that the copy in ``dtype`` stays small beside a large embedding matrix. With a ``workspace`` the result is one
     of its buffers, overwritten by the thread's next call for the same side.
     """
     if side is None:
@@ -116,13 +121,13 @@ def gram(m: Float[Tensor, "m n"], side: int | None = None, workspace: Workspace 
     rows = m if side == 0 else m.mT
     size, length = rows.shape
     space = workspace or Workspace()
-    total = space.take(f"gram{side}", (size, size), m.device)
+    total = space.take(f"gram{side}", (size, size), m.device, dtype)
     if length == 0:
         return total.zero_()
     for left in range(0, length, _CHUNK):
         block = rows[:, left : left + _CHUNK]
         # the copy keeps the memory order of the matrix: transposing while widening is slow
-        wide = space.take(f"wide{side}", tuple((block if side == 0 else block.mT).shape), m.device)
+        wide = space.take(f"wide{side}", tuple((block if side == 0 else block.mT).shape), m.device, dtype)
         wide = wide.copy_(block if side == 0 else block.mT)
         wide = wide if side == 0 else wide.mT
         for start in range(0, size, _STRIP):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankscope.engine.memory import LEAST, Spool, give_back, on_disk
+from rankscope.engine.memory import LEAST, Spool, give_back, on_disk, unload
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep tensors in memory")
 
@@ -70,6 +70,17 @@ def test_what_is_given_back_is_read_again() -> None:
     give_back()
     assert before - resident("File") > 0.9 * size
     assert all(torch.equal(tensor, large(seed)) for seed, tensor in enumerate(tensors))
+
+
+@linux
+def test_one_is_unloaded_and_others_are_left_alone() -> None:
+    tensor, other = on_disk(large(1)), large(2)
+    assert tensor.sum().isfinite()
+    before = resident("File")
+    unload(tensor, other)
+    assert before - resident("File") > 0.9 * tensor.nbytes
+    assert torch.equal(tensor, large(1))
+    assert torch.equal(other, large(2))
 
 
 @linux

@@ -98,6 +98,9 @@ def test_gram_in_chunks_and_strips_equals_the_product(side: int, dtype: torch.dt
         wide = m.double() if side == 0 else m.double().T
         if wide.shape[0] <= 300:
             torch.testing.assert_close(gram(m, side, workspace), wide @ wide.T)
+            narrow = gram(m, side, workspace, torch.float32)
+            assert narrow.dtype == torch.float32
+            torch.testing.assert_close(narrow.double(), wide @ wide.T, rtol=1e-5, atol=1e-3)
 
 
 def test_heads_are_slices_of_rows_or_columns() -> None:

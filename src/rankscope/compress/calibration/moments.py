@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rankscope.engine.memory import on_disk
+from rankscope.engine.memory import on_disk, unload
 from rankscope.errors import DataError
+from rankscope.numerics.spectrum import gram
 
 PARTS = ("total", "inside", "means", "loudness")
 """Names of the sums."""
@@ -81,7 +82,9 @@ class InputMoments:
 
     def on_disk(self) -> InputMoments:
         """The same, large sums mapped from files; see `rankscope.engine.memory.on_disk`."""
-        return replace(self, inside=on_disk(self.inside), means=on_disk(self.means))
+        made = replace(self, inside=on_disk(self.inside), means=on_disk(self.means))
+        unload(made.inside, made.means)  # the check of a new record reads them
+        return made
 
     def __add__(self, other: InputMoments) -> InputMoments:
         """Sums over both sets of sequences."""
@@ -139,9 +142,14 @@ def moments_of(
     loudness = (kept.abs() * w[..., None]).sum(dim=(0, 1))
     if not bool(torch.isfinite(loudness).all()):
         raise DataError("a layer's input holds NaN or Inf during calibration: the model overflows on these series.")
-    inside = (centred.mT @ centred).to("cpu", torch.float64 if x.shape[-1] < WIDE else torch.float32)
+    inside = summed_squares(centred).to("cpu", torch.float64 if x.shape[-1] < WIDE else torch.float32)
     total, rows, loud = (part.to("cpu", torch.float64) for part in (sums.sum(0), scaled, loudness))
     return InputMoments(tokens, sequences, float(w.sum(dtype=torch.float64)), total, inside, _reduced(rows), loud)
+
+
+def summed_squares(rows: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    """Σ x xᵀ in the precision of the rows; of wide ones only the half that is not the mirror image of the other."""
+    return rows.mT @ rows if rows.shape[1] < WIDE else gram(rows, 1, dtype=rows.dtype)
 
 
 def regularised(moments: InputMoments, ridge: float) -> InputMoments:
