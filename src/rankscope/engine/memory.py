@@ -24,7 +24,7 @@ def on_disk(tensor: Tensor) -> Tensor:
     """The same numbers, mapped from an unnamed file in the folder for temporary files if they take `LEAST` bytes.
 
     The system reads them when they are used and may drop them again. Only Linux has what this takes; elsewhere, on
-    other devices and where that folder is full, the tensor is returned as it is.
+    other devices and where that folder is full or nothing can be mapped, the tensor is returned as it is.
     """
     if sys.platform != "linux" or tensor.device.type != "cpu" or tensor.nbytes < LEAST:
         return tensor
@@ -35,7 +35,7 @@ def on_disk(tensor: Tensor) -> Tensor:
             file.flush()
             name = f"/proc/self/fd/{file.fileno()}"
             mapped = torch.from_file(name, shared=True, size=len(numbers), dtype=tensor.dtype).view(tensor.shape)
-    except OSError:
+    except (OSError, RuntimeError):  # the second is torch's, where it cannot map
         return tensor
     with _LOCK:
         gone = [key for key, one in _files.items() if one() is None]

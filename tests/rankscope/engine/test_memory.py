@@ -63,6 +63,16 @@ def test_a_full_disk_leaves_the_tensor_in_memory(monkeypatch: pytest.MonkeyPatch
 
 
 @linux
+def test_a_file_that_cannot_be_mapped_leaves_the_tensor_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("unable to mmap")
+
+    monkeypatch.setattr(torch, "from_file", refused)
+    tensor = large()
+    assert on_disk(tensor) is tensor
+
+
+@linux
 def test_what_is_given_back_is_read_again() -> None:
     tensors = [on_disk(large(seed)) for seed in range(8)]
     assert all(tensor.sum().isfinite() for tensor in tensors)
