@@ -16,6 +16,7 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.moments import InputMoments, from_tensors, to_tensors
 from rankscope.compress.calibration.passes import stream_of
+from rankscope.engine.memory import give_back, on_disk
 from rankscope.errors import DataError, OptionError
 from rankscope.families import Site
 from rankscope.io import codec
@@ -203,8 +204,9 @@ def load_moments(file: Path) -> tuple[CalibrationSettings, dict[str, InputMoment
     except (DataError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from error
     try:
-        streams = {stream: from_tensors(parts.pop(stream)).on_disk() for stream in [*parts]}
+        streams = {stream: from_tensors(tensors) for stream, tensors in parts.items()}
         _check_shapes(streams)
+        give_back()
         return settings, streams, int(metadata["done"])
     except DataError as error:
         raise DataError(f"calibration {file} cannot be used: {error}") from error
@@ -234,7 +236,8 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
                 raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
             for name in opened.keys():  # noqa: SIM118 - no mapping
                 stream, _, part = name.rpartition(":")
-                parts.setdefault(stream, {})[part] = opened.get_tensor(name)
+                # a copy each: a single view would keep all that was read of the file in memory
+                parts.setdefault(stream, {})[part] = on_disk(opened.get_tensor(name).clone())
     except (OSError, SafetensorError, json.JSONDecodeError, TypeError, RecursionError) as error:
         raise _damaged(file, error) from error
     return metadata, parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,15 @@ def test_save_and_load(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
     assert same(found, again)
     assert {part for site in checkpoint.sites() for part in (again.of(site).tokens,)} == {5, 30 + 5}
     again.check(checkpoint)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed by Linux")
+def test_a_file_that_was_read_is_not_held_in_memory(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    file = tmp_path / "moments.safetensors"
+    calibrate(make("chronos-bolt"), series(), file=file)
+    found = load_calibration(file)
+    assert found.streams
+    assert str(file) not in Path("/proc/self/maps").read_text()
 
 
 def test_equal_runs_write_equal_bytes(make: Callable[..., Checkpoint], tmp_path: Path) -> None:
