@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -229,7 +230,7 @@ def _part(
     if kind in KINDS:
         return _generated(kind, _whole(part, number), context, horizon, rng)
     file, count = (kind, _whole(part, number)) if colon and number.isdigit() else (part, None)
-    if not Path(file).exists() and (meant := nearest(kind, KINDS)):
+    if not os.path.exists(file) and (meant := nearest(kind, KINDS)):  # a Path refuses names that are too long
         raise OptionError(f"calibration set {part!r} is neither a file nor generated series: {meant.strip()}")
     series = [_observed(one.target) for one in read_series(file, freq=freq, columns=columns, dated=False)]
     return _windows(file, series, count, context, horizon, rng)
