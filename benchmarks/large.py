@@ -11,7 +11,6 @@ same command goes on where it was stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from provenance import ROOT, conditions, origin, parser, save
+from provenance import ROOT, conditions, earlier, origin, parser, save
 from shapes import write_shape
 
 PARTS = ("compress", "numerics", "lowrank", "measure", "forecast", "checkpoints", "engine/memory.py")
@@ -81,15 +80,6 @@ def run(words: str) -> dict[str, Any]:
     return found if not process.returncode else {**found, "said": lines[-1:]}
 
 
-def earlier(file: Path | None, facts: dict[str, Any]) -> dict[str, Any]:
-    """Models that are already in the result, if they were measured with the same code and series on such a machine."""
-    if file is None or not file.is_file():
-        return {}
-    found = json.loads(file.read_text(encoding="utf-8"))
-    same = all(found.get(name) == facts[name] for name in ("used", "series", "machine"))
-    return dict(found["models"]) if same else {}
-
-
 def anonymous_bytes(process: int) -> int:
     """Resident memory of a process that the system cannot drop and read again; 0 where that is not told."""
     try:
@@ -112,7 +102,7 @@ def main() -> None:
     if options.quick:
         options.models, options.series = "chronos-2", 16
     facts = {**origin("large", *USED), "series": options.series}
-    models = earlier(options.out, facts)
+    models = dict(earlier(options.out, facts, "series", "machine").get("models", {}))
     result = {**facts, "conditions": {"before": conditions()}, "models": models}
     for name in (one for one in options.models.split(",") if one not in models):
         with tempfile.TemporaryDirectory() as place:

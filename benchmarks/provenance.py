@@ -57,6 +57,14 @@ def origin(benchmark: str, *used: str) -> dict[str, Any]:
     }
 
 
+def earlier(file: Path | None, facts: dict[str, Any], *same: str) -> dict[str, Any]:
+    """The result in a file if it was measured with the same code and the same facts of these names, else nothing."""
+    if file is None or not file.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found if all(found.get(name) == facts[name] for name in ("used", *same)) else {}
+
+
 def whence(command: str, *used: str) -> dict[str, Any]:
     """Date, commit, command and machine; the commit is marked where the files used differ from it."""
     today = datetime.date.today().isoformat()

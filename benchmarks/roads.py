@@ -24,7 +24,7 @@ from typing import Any
 
 from accuracy import scored, sizes_of, times_over
 from digests import COMPRESSION, HEALING, SCORING, bundled
-from provenance import conditions, machine, origin, parser, save, spread, suite_options
+from provenance import conditions, earlier, machine, origin, parser, save, spread, suite_options
 
 STORAGES = ("float", "int8")
 HEAL_STEPS = 600
@@ -230,15 +230,6 @@ def draw(result: dict[str, Any], stem: Path) -> None:
     save_figure(fig, stem)
 
 
-def earlier(file: Path | None, facts: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Points that are already in the result, if they were measured with the same code and settings."""
-    if file is None or not file.is_file():
-        return []
-    found = json.loads(file.read_text(encoding="utf-8"))
-    same = found["used"] == facts["used"] and all(found[name] == one for name, one in settings.items())
-    return list(found["points"]) if same else []
-
-
 def main() -> None:
     """Measure what is missing and save, or draw what was saved."""
     words = parser(__doc__, "two sizes, one seed, five series of every task", seeds=3, rounds=5)
@@ -269,7 +260,8 @@ def main() -> None:
     facts = origin("roads", *used, *HEALING, *SCORING, *COMPRESSION, *bundled(options.model))
     settings = {"model": options.model, "suite": Path(options.suite).name}
     settings |= {name: getattr(options, name) for name in ("max_series", "calibration", "heal_steps", "rounds")}
-    records, before = earlier(options.out, facts, settings), conditions()
+    records = list(earlier(options.out, {**facts, **settings}, *settings).get("points", []))
+    before = conditions()
     done = {(one["road"], one["size"], one["seed"]) for one in records}
     layers = int(original.config.get("num_decoder_layers") or original.config["num_layers"])
     wanted = list(points(layers, options.seeds, sizes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 import tempfile
-import threading
 import weakref
 from collections.abc import Iterator
 
@@ -15,9 +14,8 @@ from torch import Tensor
 LEAST = 4 * 2**20
 """Bytes from which a tensor goes to a file."""
 _DONTNEED = 4  # MADV_DONTNEED of Linux
-_LOCK = threading.Lock()
-_files: dict[int, weakref.ref[Tensor]] = {}
-"""Tensors that lie in files, by `id`."""
+_files: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+"""Tensors that lie in files and are alive, by `id`."""
 
 
 def on_disk(tensor: Tensor) -> Tensor:
@@ -37,21 +35,14 @@ def on_disk(tensor: Tensor) -> Tensor:
             mapped = torch.from_file(name, shared=True, size=len(numbers), dtype=tensor.dtype).view(tensor.shape)
     except (OSError, RuntimeError):  # the second is torch's, where it cannot map
         return tensor
-    with _LOCK:
-        gone = [key for key, one in _files.items() if one() is None]
-        for key in gone:
-            del _files[key]
-        _files[id(mapped)] = weakref.ref(mapped)
+    _files[id(mapped)] = mapped
     return mapped
 
 
 def unload(*tensors: Tensor) -> None:
     """Drop the pages of tensors that `on_disk` returned; they are read again when they are used. Others stay."""
     for tensor in tensors:
-        with _LOCK:
-            known = _files.get(id(tensor))
-        if known is not None and known() is tensor:
-            # a tensor that is alive holds its mapping: no address of another one is told
+        if _files.get(id(tensor)) is tensor:
             _libc().madvise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.nbytes), _DONTNEED)
 
 
@@ -59,9 +50,7 @@ def give_back() -> None:
     """Return freed memory to the system, which glibc keeps, and drop the pages of all tensors that lie in files."""
     if sys.platform != "linux":
         return
-    with _LOCK:
-        waiting = [tensor for one in _files.values() if (tensor := one()) is not None]
-    unload(*waiting)
+    unload(*(tensor for one in _files.valuerefs() if (tensor := one()) is not None))
     if hasattr(_libc(), "malloc_trim"):
         _libc().malloc_trim(ctypes.c_size_t(0))
 

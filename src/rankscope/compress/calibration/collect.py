@@ -177,7 +177,7 @@ def calibrate(
                     save()
             if file is None:
                 for sink in sinks.values():
-                    sink.moments = None if sink.moments is None else sink.moments.on_disk()
+                    sink.to_disk()
             found = Calibration(settings, _moments(sinks))
             if file is not None:
                 found.save(file)

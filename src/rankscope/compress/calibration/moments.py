@@ -80,12 +80,6 @@ class InputMoments:
         """E|x| by channel."""
         return self.loudness / self.weight
 
-    def on_disk(self) -> InputMoments:
-        """The same, large sums mapped from files; see `rankscope.engine.memory.on_disk`."""
-        made = replace(self, inside=on_disk(self.inside), means=on_disk(self.means))
-        unload(made.inside, made.means)  # the check of a new record reads them
-        return made
-
     def __add__(self, other: InputMoments) -> InputMoments:
         """Sums over both sets of sequences."""
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "means"}
@@ -186,6 +180,13 @@ class MomentSink:
         more = moments_of(x, real, weights)
         if more is not None:
             self.moments = more if self.moments is None else self.moments + more
+
+    def to_disk(self) -> None:
+        """Move large sums into files; see `rankscope.engine.memory.on_disk`."""
+        if self.moments is not None:
+            inside, means = on_disk(self.moments.inside), on_disk(self.moments.means)
+            self.moments = replace(self.moments, inside=inside, means=means)
+            unload(inside, means)  # the check of a new record reads them
 
 
 def to_tensors(moments: InputMoments) -> dict[str, Tensor]:
