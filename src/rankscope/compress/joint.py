@@ -183,22 +183,23 @@ class PairCut:
     def terms(self, matrices: Matrices) -> list[Decomposition]:
         """Return the terms between the two matrices of every head."""
         if self.gradients is not None:
-            return [inner_gradients(each, self.attended(head)) for head, each in enumerate(self.gradients)]
+            return [inner_gradients(*each) for each in zip(self.gradients, self.attended(), strict=True)]
         slices = [(left.double(), right.double()) for left, right in self._slices(matrices)]
         if self.pair == "vo":
-            return [inner_vo(w_o, self.attended(head)) for head, (_, w_o) in enumerate(slices)]
+            return [inner_vo(w_o, each) for (_, w_o), each in zip(slices, self.attended(), strict=True)]
         biases = [None] * len(slices) if self.layer_biases is None else self.layer_biases[0].double().split(self.heads)
+        queries, keys = self.moments
+        second, mean, within = queries.second, queries.mean, keys.within
         return [
-            inner_qk(_queries(left, self.moments[0], bias), right @ self.moments[1].within @ right.mT)
+            inner_qk(_queries(left, second, mean, bias), right @ within @ right.mT)
             for (left, right), bias in zip(slices, biases, strict=True)
         ]
 
-    def attended(self, head: int) -> Float[Tensor, "d_head d_head"]:
-        """Second moment of a head's slice of the input of o; without its mean where a bias can stand for that."""
+    def attended(self) -> list[Float[Tensor, "d_head d_head"]]:
+        """Second moment of every head's slice of the input of o; without its mean where a bias can stand for that."""
         moments = self.moments[0] if self.layer_biases is None else centred(self.moments[0])
-        start = sum(self.heads[:head])
-        part = slice(start, start + self.heads[head])
-        return moments.second[part, part]
+        rows = moments.second.split(self.heads)
+        return [one.split(self.heads, dim=1)[head] for head, one in enumerate(rows)]
 
     @property
     def _axis(self) -> int:
@@ -280,13 +281,16 @@ def _root(moment: Float[Tensor, "d d"], ridge: float) -> Float[Tensor, "d d"]:
 
 
 def _queries(
-    w: Float[Tensor, "d_head d_in"], inputs: InputMoments, bias: Float[Tensor, " d_head"] | None
+    w: Float[Tensor, "d_head d_in"],
+    second: Float[Tensor, "d_in d_in"],
+    mean: Float[Tensor, " d_in"],
+    bias: Float[Tensor, " d_head"] | None,
 ) -> Float[Tensor, "d_head d_head"]:
-    """Second moment of a head's queries."""
-    moment = w @ inputs.second @ w.mT
+    """Second moment of a head's queries, by that of their inputs and the mean of those."""
+    moment = w @ second @ w.mT
     if bias is None:
         return moment
-    cross = torch.outer(w @ inputs.mean, bias)
+    cross = torch.outer(w @ mean, bias)
     return moment + cross + cross.mT + torch.outer(bias, bias)
 
 

@@ -53,6 +53,7 @@ class Tap(ABC):
         self.module, self.before = module, before
         self.place: Any = None
         self.input: Any = None
+        self.shown: Any = None
 
     @abstractmethod
     def take(self, gradient: Tensor, apart: Tensor) -> None:
@@ -89,9 +90,9 @@ class MatrixTap(Tap):
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
         """Activation of every term times the gradient along its output."""
-        down, up = self.down.to(gradient), self.up.to(gradient)
-        shown = self.rows(self.input, len(apart)).to(gradient) @ down.mT
-        gates = (shown * (self.rows(gradient, len(apart)) @ up)).sum(dim=1)
+        if self.shown is None:  # the same in all backward passes of a forward pass
+            self.shown = self.rows(self.input, len(apart)).to(gradient) @ self.down.to(gradient).mT
+        gates = (self.shown * (self.rows(gradient, len(apart)) @ self.up.to(gradient))).sum(dim=1)
         self.worth[0] += self.shared(gates, apart).double().square().sum(dim=0).cpu()
         unload(self.down, self.up)
 
@@ -138,7 +139,7 @@ class PairTap(Tap):
     def gradients(self) -> tuple[Float[Tensor, "_ _"], ...]:
         """Output-gradient moment of every head, freed of the size of the input."""
         assert self.scale is not None
-        sizes = [float(self.cut.attended(head).diagonal().sum()) for head in range(len(self.widths))]
+        sizes = [float(one.diagonal().sum()) for one in self.cut.attended()]
         pairs = zip(self.second, sizes, strict=True)
         return tuple(second * (self.scale / size if size > 0 else 0.0) for second, size in pairs)
 
@@ -194,7 +195,7 @@ def watched(module: nn.Module, taps: Sequence[Tap]) -> Iterator[None]:
         for handle in handles:
             handle.remove()
         for tap in taps:
-            tap.place = tap.input = None
+            tap.place = tap.input = tap.shown = None
 
 
 def _before(tap: Tap) -> Callable[..., tuple[Tensor]]:
@@ -207,7 +208,7 @@ def _before(tap: Tap) -> Callable[..., tuple[Tensor]]:
 
 def _after(tap: Tap) -> Callable[..., Tensor]:
     def hook(_: Any, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        tap.input, tap.place = args[0], _differentiable(out)
+        tap.input, tap.shown, tap.place = args[0], None, _differentiable(out)
         return tap.place
 
     return hook

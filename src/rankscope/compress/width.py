@@ -59,16 +59,22 @@ class WidthCut:
         """Name of the block."""
         return self.outer.block
 
-    def order(self, matrices: Matrices) -> Int[Tensor, " units"]:
-        """Units by what they are worth; found once."""
+    def order(self, matrices: Matrices, second: Float[Tensor, "units units"]) -> Int[Tensor, " units"]:
+        """Units by what they are worth; found once.
+
+        Args:
+            matrices: of the block.
+            second: C, made positive definite.
+        """
         if not self._orders:
-            self._orders.append(elimination_order(self._second, _dense(matrices[self.outer])))
+            self._orders.append(elimination_order(second, _dense(matrices[self.outer])))
         return self._orders[0]
 
     def decompose(self, matrices: Matrices) -> Decomposition:
         """Terms of the outer matrix; the first r of them read the first r units only."""
-        order, w = self.order(matrices), _dense(matrices[self.outer]).double()
-        lower, power = innovations(self._second, order)
+        second, w = positive(self.moments.second), _dense(matrices[self.outer]).double()
+        order = self.order(matrices, second)
+        lower, power = innovations(second, order)
         up = w[:, order] @ lower
         down = torch.zeros_like(lower)
         down[:, order] = torch.linalg.solve_triangular(
@@ -116,11 +122,16 @@ class WidthCut:
 
     def tensors(self, matrices: Matrices, plans: Sequence[SitePlan]) -> dict[str, Tensor]:
         """Rows of the units that are left, as they are, and their columns refitted, in float64."""
-        order, units = self.order(matrices), plans[0].rank
+        second, w, units = positive(self.moments.second), _dense(matrices[self.outer]), plans[0].rank
+        order = self.order(matrices, second)
         kept, places = order[:units].sort()
         inner = {site.name: _dense(matrices[site])[kept] for site in self.inner}
         biases = {name: bias[kept] for name, bias in self.biases.items()}
-        return {**inner, **biases, self.outer.name: self._refit(matrices, order, units)[:, places]}
+        return {
+            **inner,
+            **biases,
+            self.outer.name: refit(w, second, order, units)[:, places],
+        }
 
     def renamed(self) -> Mapping[str, str]:
         """None."""
@@ -131,14 +142,14 @@ class WidthCut:
         tokens, units = self.moments.tokens, plans[0].spectrum.rank_now
         return (tokens, units) if plans[0].changed and tokens < units else None
 
-    def _refit(self, matrices: Matrices, order: Int[Tensor, " n"], units: int) -> Float[Tensor, "d_out units"]:
-        lower, _ = innovations(self._second, order)
-        part = _dense(matrices[self.outer]).double()[:, order] @ lower[:, :units]
-        return torch.linalg.solve_triangular(lower[:units, :units], part, upper=False, left=False, unitriangular=True)
 
-    @property
-    def _second(self) -> Float[Tensor, "units units"]:
-        return positive(self.moments.second)
+def refit(
+    w: Float[Tensor, "d_out n"], second: Float[Tensor, "n n"], order: Int[Tensor, " n"], units: int
+) -> Float[Tensor, "d_out units"]:
+    """W̃_o = W_o C[:, S] C[S, S]⁻¹ in float64, S the first ``units`` of ``order``."""
+    lower, _ = innovations(second, order)
+    part = w.double()[:, order] @ lower[:, :units]
+    return torch.linalg.solve_triangular(lower[:units, :units], part, upper=False, left=False, unitriangular=True)
 
 
 def positive(second: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:

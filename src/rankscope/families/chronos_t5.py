@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families import t5
-from rankscope.families.layers import STACK_LAYERS, shift_right, stack_blocks, unmasked
+from rankscope.families.layers import STACK_LAYERS, stack_blocks, teacher_forced, unmasked
 from rankscope.families.record import Config, Family, chronos_config, context_length, prediction_length
 from rankscope.families.series import check_series
 
@@ -49,7 +49,7 @@ def tokenizer(config: Config) -> Any:
         ) from error
 
 
-def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:
     """Tokenise series (axes series, time) for one teacher-forced pass: the decoder reads the shifted context.
 
     Series longer than the model's context are cut to their last observations, as the pipeline does.
@@ -58,8 +58,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     config = module.config
     tokens, mask, _ = tokenizer(config.to_dict()).context_input_transform(series.detach().float().cpu())
     tokens, mask = tokens.to(module.device), mask.to(module.device)
-    start = int(config.decoder_start_token_id or 0)
-    return {"input_ids": tokens, "attention_mask": mask, "decoder_input_ids": shift_right(tokens, start)}
+    return teacher_forced(tokens, mask, int(config.decoder_start_token_id or 0))
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:

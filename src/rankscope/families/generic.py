@@ -102,7 +102,9 @@ def _inputs(module: Any, series: Tensor, modality: Modality) -> dict[str, Any]:
         tokens = t5.token_ids(module, series)
         pad = getattr(module.config, "pad_token_id", None)
         mask = torch.ones_like(tokens) if pad is None else (tokens != pad).long()
-        inputs = {"input_ids": tokens, "attention_mask": mask}
+        inputs: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask}
+        if "use_cache" in takes:
+            inputs["use_cache"] = False
         if module.config.is_encoder_decoder:
             inputs["decoder_input_ids"] = shift_right(tokens, int(module.config.decoder_start_token_id or pad or 0))
         return inputs

@@ -249,7 +249,20 @@ def stack_blocks(module: nn.Module) -> dict[str, list[nn.Module]]:
     return {name: list(stack.block) for name, stack in stacks.items() if stack is not None}
 
 
-def unmasked(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def teacher_forced(tokens: Tensor, mask: Tensor, start: int) -> dict[str, Any]:
+    """Keyword arguments of one pass in which the decoder reads the encoder's tokens, shifted.
+
+    Keys and values are not kept: of wide models a cache that nobody reads takes more memory than all else.
+    """
+    return {
+        "input_ids": tokens,
+        "attention_mask": mask,
+        "decoder_input_ids": shift_right(tokens, start),
+        "use_cache": False,
+    }
+
+
+def unmasked(inputs: dict[str, Any]) -> dict[str, Any]:
     """Leave out a mask that shuts out nothing: with one, every attention makes a bias of its own for every series."""
     mask = inputs.get("attention_mask")
     if mask is None or not bool(mask.all()):

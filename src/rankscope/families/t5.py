@@ -12,10 +12,10 @@ from rankscope.errors import DataError
 from rankscope.families.layers import (
     STACK_LAYERS,
     has_decoder,
-    shift_right,
     stack_blocks,
     stack_shapes,
     stack_sites,
+    teacher_forced,
     unmasked,
 )
 from rankscope.families.loading import whole_model
@@ -60,7 +60,7 @@ def _table(config: Config) -> tuple[int, int]:
     return positive(config, "vocab_size"), positive(config, "d_model")
 
 
-def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:
     """Token ids (axes texts, tokens) for one pass in which the decoder reads the shifted text.
 
     Raises:
@@ -70,11 +70,7 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     config = module.config
     pad = int(config.pad_token_id or 0)
     start = int(getattr(config, "decoder_start_token_id", None) or pad)
-    return {
-        "input_ids": tokens,
-        "attention_mask": (tokens != pad).long(),
-        "decoder_input_ids": shift_right(tokens, start),
-    }
+    return teacher_forced(tokens, (tokens != pad).long(), start)
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rankscope.errors import CheckpointError
 from rankscope.families import t5
-from rankscope.families.layers import shift_right, stack_blocks
+from rankscope.families.layers import stack_blocks, teacher_forced
 from rankscope.families.record import Config, Family, Shapes, positive
 from rankscope.families.series import check_series
 
@@ -58,17 +58,13 @@ def rows_of(config: Config, series: Tensor) -> list[Tensor]:
     return [torch.from_numpy(tokens.encode(row.numpy())) for row in filled(series[:, -length:])]
 
 
-def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
+def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:
     """Tokenise series (axes series, time) for one pass in which the decoder reads the shifted context."""
     from rankscope.families.models.wavelets import END, PAD
 
     rows = [torch.cat([row, torch.tensor([END])]) for row in rows_of(module.config.to_dict(), series)]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD).to(module.device)
-    return {
-        "input_ids": ids,
-        "attention_mask": (ids != PAD).long(),
-        "decoder_input_ids": shift_right(ids, int(module.config.decoder_start_token_id or PAD)),
-    }
+    return teacher_forced(ids, (ids != PAD).long(), int(module.config.decoder_start_token_id or PAD))
 
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:

@@ -37,10 +37,10 @@ def elimination_order(
     while len(left) > 1:
         taken, inverse, columns = _eliminate(inverse, columns, min(block, len(left) - 1))
         gone.append(left[taken])
-        kept = torch.ones(len(left), dtype=torch.bool)
-        kept[taken] = False
-        left, columns = left[kept], columns[:, kept]
-        inverse = inverse[kept][:, kept]
+        others = torch.ones(len(left), dtype=torch.bool)
+        others[taken] = False
+        kept = others.nonzero()[:, 0]
+        left, columns, inverse = left[kept], columns[:, kept], inverse[kept[:, None], kept]
     return torch.cat([left, *(part.flip(0) for part in reversed(gone))])
 
 

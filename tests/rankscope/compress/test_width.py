@@ -116,8 +116,8 @@ def shuffled(second: Tensor, outputs: Tensor, block: int = 0) -> Tensor:
     return torch.randperm(len(second), generator=torch.Generator().manual_seed(0))
 
 
-def unfitted(self: WidthCut, matrices: Any, order: Tensor, units: int) -> Tensor:
-    return matrices[self.outer].double()[:, order[:units]]
+def unfitted(w: Tensor, second: Tensor, order: Tensor, units: int) -> Tensor:
+    return w.double()[:, order[:units]]
 
 
 def test_a_wrong_covariance_a_dropped_refit_and_a_shuffled_importance_are_found_out(
@@ -130,7 +130,7 @@ def test_a_wrong_covariance_a_dropped_refit_and_a_shuffled_importance_are_found_
         broken.setattr(width, "positive", lambda second: positive(second).roll((1, 1), (0, 1)))
         assert unlike(errors(toy, kind, prepared_for(toy, kind), 0.6, tmp_path / "covariance"))
     with monkeypatch.context() as broken:
-        broken.setattr(WidthCut, "_refit", unfitted)
+        broken.setattr(width, "refit", unfitted)
         assert unlike(errors(toy, kind, prepared_for(toy, kind), 0.6, tmp_path / "refit"))
     with monkeypatch.context() as broken:
         broken.setattr(width, "elimination_order", shuffled)

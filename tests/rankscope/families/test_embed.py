@@ -173,6 +173,16 @@ def test_the_decoder_reads_the_shifted_context(opened: Any) -> None:
     assert torch.equal(inputs["decoder_input_ids"], module._shift_right(inputs["input_ids"]))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["chronos-t5", "t5"])
+def test_a_pass_keeps_no_keys_and_values(kind: str, opened: Any) -> None:
+    checkpoint, module = opened(kind)
+    assert module.config.use_cache
+    inputs = checkpoint.family.model_inputs(module, corpus(kind))
+    assert module(**inputs).past_key_values is None
+    assert module(**{**inputs, "use_cache": True}).past_key_values is not None
+
+
 @pytest.mark.parametrize("kind", ["chronos-t5", "t5", "t5-gated"])
 def test_vocabulary_is_the_table(kind: str, opened: Any) -> None:
     checkpoint, module = opened(kind)
