@@ -19,7 +19,7 @@ from rankscope.compress.calibration import Calibration, CalibrationSet, calibrat
 from rankscope.compress.calibration.passes import pass_inputs, questions
 from rankscope.compress.calibration.sources import probe_set
 from rankscope.compress.joint import PairCut
-from rankscope.compress.methods import MatrixCut
+from rankscope.compress.methods import MatrixCut, svd
 from rankscope.compress.plan import SitePlan
 from rankscope.compress.prepare import Prepared, prepare, read_matrices
 from rankscope.errors import OptionError
@@ -357,3 +357,22 @@ def test_the_unit_of_quantiles_is_their_spread_and_survives_constant_series() ->
     torch.testing.assert_close(sensitivity.unit_of(1e4 * exact), 1e4 * sensitivity.unit_of(exact))
     assert sensitivity.unit_of(torch.full((1, 2, 2), 5.0)).item() == pytest.approx(0.005)
     assert sensitivity.unit_of(torch.zeros(1, 2, 2)).item() > 0
+
+
+def test_a_tap_looks_at_the_inputs_of_its_own_pass() -> None:
+    """Inputs are multiplied once for all backward passes of a forward pass, and anew for the next one."""
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Sequential(nn.Linear(4, 3, bias=False))
+    terms = svd(layer.get_parameter("0.weight").detach())
+    tap = taps.MatrixTap("0", terms)
+    want = torch.zeros(3)
+    with taps.watched(layer, [tap]):
+        for _ in range(2):
+            x = torch.randn(2, 5, 4, generator=generator)
+            layer(x)
+            for _ in range(2):
+                gradient = torch.randn(2, 5, 3, generator=generator)
+                tap.take(gradient, torch.arange(2))
+                want += ((x @ terms.down.mT) * (gradient @ terms.up)).sum(dim=1).square().sum(dim=0)
+    torch.testing.assert_close(tap.worth[0].float(), want)
+    assert tap.shown is None
