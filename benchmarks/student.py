@@ -1,8 +1,8 @@
 """Student of a sampling teacher, with its controls: the same without a teacher, and the same size from scratch.
 
 Every arm trains a Chronos-Bolt of the teacher's encoder shape and one decoder layer, for as many steps and with several
-seeds; scores are relative to the teacher's, times are those of a forecast of a batch, both in the fast runtime. Runs
-stay in ``--folder``: the same command goes on where it was stopped.
+seeds; scores are relative to the teacher's, times are those of a forecast of a batch, both in the fast runtime. Every
+student is saved as soon as it is scored, and runs stay in ``--folder``: the same command goes on where it was stopped.
 
     python benchmarks/student.py bundled --suite dev.yaml --data DIR --out benchmarks/results/student-bundled.json
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from accuracy import scored, sizes_of
 from digests import SCORING, bundled
-from provenance import conditions, origin, parser, save, spread, suite_options
+from provenance import conditions, earlier, origin, parser, save, spread, suite_options
 
 CONFIG = Path(__file__).resolve().parents[1] / "src/rankscope/train/configs/student.yaml"
 BATCH, CONTEXT, HORIZON = 32, 512, 64
@@ -31,6 +31,11 @@ def arms(taught: Any) -> dict[str, Any]:
         "encoder alone": replace(taught, teacher=replace(taught.teacher, truth=1.0)),
         "from scratch": replace(taught, teacher=Teacher()),
     }
+
+
+def folder_of(arm: str, seed: int, folder: Path) -> Path:
+    """Folder of a run."""
+    return folder / f"{arm.replace(' ', '-')}-{seed}"
 
 
 def forecasts(model: str | Path) -> Callable[[], Any]:
@@ -63,29 +68,29 @@ def main() -> None:
     given = learn_from(read_config(CONFIG), options.model)
     decay = {"max_steps": options.steps, "warmup_steps": options.steps // 20, "decay_steps": options.steps // 4}
     given = replace(given, **decay, teacher=replace(given.teacher, series=options.series))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for seed in range(options.seeds):
-        for name, config in arms(replace(given, seed=seed)).items():
-            out = options.folder / f"{name.replace(' ', '-')}-{seed}"
-            report = pretrain(config, out, device="cpu", resume=True)
-            form = {**sizes_of(out, teacher), **scored(out, 0, options, options.folder / "rows")}
-            found.setdefault(name, []).append({"seed": seed, "seconds": report.seconds, **form})
-            whole = form["relative"]["all"]
-            print(f"{name:14} seed {seed}  WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}", flush=True)
-    student = options.folder / "teacher-0"
+    facts = origin("student", "benchmarks/accuracy.py", "src/rankscope/train", *SCORING, *bundled(options.model))
+    settings = {"model": options.model, "suite": Path(options.suite).name}
+    settings |= {name: getattr(options, name) for name in ("steps", "series", "max_series", "seeds")}
+    settings["teacher"] = {"parameters": teacher.parameters, "paths": given.teacher.paths}
+    runs = list(earlier(options.out, {**facts, **settings}, *settings).get("runs", []))
+    result = {**facts, "conditions": {"before": before}, **settings, "runs": runs}
+    done = {(one["arm"], one["seed"]) for one in runs}
+    wanted = [(seed, *arm) for seed in range(options.seeds) for arm in arms(given).items()]
+    for seed, name, config in (one for one in wanted if (one[1], one[0]) not in done):
+        out = folder_of(name, seed, options.folder)
+        report = pretrain(replace(config, seed=seed), out, device="cpu", resume=True)
+        form = {**sizes_of(out, teacher), **scored(out, 0, options, options.folder / "rows")}
+        runs.append({"arm": name, "seed": seed, "seconds": report.seconds, **form})
+        whole = form["relative"]["all"]
+        print(f"{name:14} seed {seed}  WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}", flush=True)
+        result["conditions"]["after"] = conditions()
+        save(result | {"missing": len(wanted) - len(runs)}, options.out)
+    student = folder_of("teacher", 0, options.folder)
     turns = {name: timed(forecasts(at)) for name, at in {"teacher": options.model, "student": student}.items()}
     times = alternate(turns, options.rounds)
     faster = [slow / fast for slow, fast in zip(times["teacher"], times["student"], strict=True)]
-    result = {
-        **origin("student", "benchmarks/accuracy.py", "src/rankscope/train", *SCORING, *bundled(options.model)),
-        "conditions": {"before": before, "after": conditions()},
-        "model": options.model,
-        "suite": Path(options.suite).name,
-        **{name: getattr(options, name) for name in ("steps", "series", "max_series", "seeds")},
-        "teacher": {"parameters": teacher.parameters, "paths": given.teacher.paths},
-        "arms": found,
-        "times_as_fast": spread(faster),
-    }
+    result |= {"missing": 0, "times_as_fast": spread(faster)}
+    result["conditions"]["after"] = conditions()
     print(f"the student forecasts {result['times_as_fast']['median']:.0f} times as fast")
     save(result, options.out)
 

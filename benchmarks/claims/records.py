@@ -89,6 +89,8 @@ class Result:
             return "measured with changes that were not committed"
         if found["command"] != self.words():
             return "measured by another command"
+        if found.get("missing"):
+            return f"not finished: {found['missing']} still to be measured"
         changed = [path for path, was in found["used"].items() if _digest(ROOT / path) != was]
         return f"changed since: {', '.join(changed)}" if changed else ""
 

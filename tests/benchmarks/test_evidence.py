@@ -169,6 +169,13 @@ def test_a_result_is_fresh_until_what_it_used_changes(records: ModuleType, measu
     assert replace(result, name="y").stale() == "never measured"
 
 
+def test_a_result_of_which_a_part_is_missing_is_not_finished(records: ModuleType, measured: Path) -> None:
+    file = measured / "benchmarks/results/x.json"
+    for missing, said in ((2, "not finished: 2 still to be measured"), (0, "")):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"missing": missing}), encoding="utf-8")
+        assert result_of(records).stale() == said
+
+
 @pytest.mark.parametrize(
     ("file", "content", "stale"),
     [
