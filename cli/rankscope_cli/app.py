@@ -17,7 +17,7 @@ from rankscope_cli.output import recorded
 
 PANELS = {
     "Look": {
-        "spectrum": "Compute singular values and ε-ranks of every weight matrix.",
+        "spectrum": "Compute singular values and ε-ranks of weight matrices.",
         "flow": "Compute ε-ranks of every layer's inputs and weights.",
         "embed": "Compute spectra and angles of token embeddings.",
         "families": "List supported model families, hub ids and verbs.",

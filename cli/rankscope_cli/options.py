@@ -89,7 +89,7 @@ Sites = Annotated[
     value(
         "--sites",
         "WORD,…",
-        "Matrices to select: q k v o attention mlp embedding all; restrict with encoder decoder self cross "
+        "Matrices to select: q k v o attention mlp embedding head all; restrict with encoder decoder self cross group "
         "(default: attention).",
         short="-s",
     ),
@@ -99,7 +99,7 @@ LinearSites = Annotated[
     value(
         "--sites",
         "WORD,…",
-        "Matrices to select: q k v o attention mlp embedding head all; restrict with encoder decoder self cross "
+        "Matrices to select: q k v o attention mlp embedding head all; restrict with encoder decoder self cross group "
         "(default: all linear layers; attention with compress --eps or --attention-ratio).",
         short="-s",
     ),
@@ -115,7 +115,9 @@ LENGTH = 512
 Text = Annotated[str | None, value("--text", "FILE", "Corpus for text models: UTF-8 text, optionally gzipped.")]
 Samples = Annotated[int, count("--num-samples", "Sample paths per series (sampling models only).")]
 Horizon = Annotated[int, value("--horizon", "STEPS", "Forecast horizon in steps.", short="-H", min=1)]
-Input = Annotated[str | None, value("--input", "FILE", "Evaluate on these series instead of a suite.", SERIES, "-i")]
+Input = Annotated[
+    str | None, value("--input", "FILE", "Evaluate on these series instead of a suite; needs --horizon.", SERIES, "-i")
+]
 InputHorizon = Annotated[int | None, value("--horizon", "STEPS", "Steps of every window.", SERIES, "-H", min=1)]
 Windows = Annotated[
     int | None, count("--windows", "Windows at the end of every series, end to end (default: 1).", SERIES)
@@ -146,10 +148,16 @@ Force = Annotated[bool, switch("--force", "Overwrite existing output.", OUTPUT)]
 BatchSize = Annotated[int, count("--batch-size", "Series per batch.", RUNTIME)]
 Seed = Annotated[int, value("--seed", "N", "Random seed.", RUNTIME, min=0, max=LARGEST_SEED)]
 Device = Annotated[str, value("--device", "|".join(DEVICES), "Device to run on.", RUNTIME, callback=known_device)]
-Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Model dtype.", RUNTIME)]
+Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Model dtype (default: as stored).", RUNTIME)]
+Float32 = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Only float32: spectra are exact.", RUNTIME)]
 TrainingDtype = Annotated[
     choices.TrainingDtype | None,
-    choice("--dtype", choices.TrainingDtype, "Compute dtype for training.", RUNTIME),
+    choice(
+        "--dtype",
+        choices.TrainingDtype,
+        "Compute dtype (default: auto, bfloat16 where the device multiplies it faster).",
+        RUNTIME,
+    ),
 ]
 Runtime = Annotated[
     choices.Runtime,

@@ -62,7 +62,9 @@ def run(
             opt.RUNTIME,
         ),
     ] = "auto",
-    threads: Annotated[int | None, opt.count("--threads", "Number of torch threads.", opt.RUNTIME)] = None,
+    threads: Annotated[
+        int | None, opt.count("--threads", "Number of torch threads (default: torch's own).", opt.RUNTIME)
+    ] = None,
     timeout: Annotated[
         float, opt.value("--timeout", "S", "Time limit in seconds for loading and for each round.", opt.RUNTIME, min=1)
     ] = 900.0,

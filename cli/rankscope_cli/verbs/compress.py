@@ -102,7 +102,12 @@ def run(
     max_series: Annotated[
         int | None, opt.count("--max-series", "Use only the first N series of each data set.", _BY_LOSS)
     ] = None,
-    input: opt.Input = None,
+    input: Annotated[
+        str | None,
+        opt.value(
+            "--input", "FILE", "Score --max-loss on these series instead of a suite; needs --horizon.", _BY_LOSS, "-i"
+        ),
+    ] = None,
     horizon: opt.InputHorizon = None,
     windows: opt.Windows = None,
     freq: opt.Freq = None,
@@ -163,7 +168,7 @@ def run(
             "stream, joint+stream and depth).",
         ),
     ] = None,
-    multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N (8 suits GPUs).")] = 1,
+    multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N; costs accuracy.")] = 1,
     storage: Annotated[
         choices.Storage | None,
         opt.choice(

@@ -44,7 +44,7 @@ def run(
     force: opt.Force = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
-    dtype: opt.Dtype = None,
+    dtype: opt.Float32 = None,
     revision: opt.Revision = None,
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
@@ -58,7 +58,7 @@ def run(
     Examples:
         rankscope embed
         rankscope embed bundled bundled-bolt --figures figures/
-        rankscope embed bundled bundled-time-moe bundled-totem minilm --signal mixed --text book.txt.gz
+        rankscope embed bundled bundled-time-moe bundled-totem bundled-t5-text --signal mixed --text book.txt.gz
         rankscope embed amazon/chronos-bolt-small --signal noise --json
     """
     from rankscope.engine.device import resolve_device

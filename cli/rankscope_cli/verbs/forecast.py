@@ -39,7 +39,12 @@ def run(
         opt.value("--quantiles", "Q,…", "Quantile levels (default: 0.1,0.5,0.9).", short="-q"),
     ] = None,
     freq: opt.Freq = None,
-    season_length: opt.SeasonLength = None,
+    season_length: Annotated[
+        int | None,
+        opt.count(
+            "--season-length", "Season length of naive, ETS and Theta (default: from the frequency).", opt.SERIES
+        ),
+    ] = None,
     id_column: opt.IdColumn = None,
     time_column: opt.TimeColumn = None,
     target_column: opt.TargetColumn = None,
@@ -98,7 +103,7 @@ def run(
     byte-identical output. A series without any values yields NaN forecasts and a warning.
 
     Examples:
-        rankscope forecast --input sales.csv --horizon 24
+        rankscope forecast amazon/chronos-bolt-small --input sales.csv --horizon 24
         rankscope forecast small/ --input sales.parquet --horizon 12 --quantiles 0.2,0.5,0.8 --out forecast.csv
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --on-error skip --resume
         rankscope forecast bundled-bolt -i million.parquet -H 24 --out parts/ --engine ray --address auto

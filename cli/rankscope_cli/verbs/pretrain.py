@@ -49,7 +49,9 @@ def run(
         opt.value("--teacher", "MODEL", "Distil this forecasting model (folder, hub id, bundled name)."),
     ] = None,
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder with local data files for validation.")] = None,
-    input: opt.Input = None,
+    input: Annotated[
+        str | None, opt.value("--input", "FILE", "Validate on these series; needs --horizon.", opt.SERIES, "-i")
+    ] = None,
     horizon: opt.InputHorizon = None,
     windows: opt.Windows = None,
     freq: opt.Freq = None,

@@ -46,10 +46,10 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Compute singular values and ε-ranks of every weight matrix.
+    """Compute singular values and ε-ranks of weight matrices.
 
     The ε-rank is the number of singular values above ε·σ₁; per head: median (min–max). Size: parameters of a
-    factorisation of that rank / parameters of the matrix. --out FILE.json stores all singular values. Results are
+    factorisation of that rank / parameters of the matrix. eff.: exponential of the entropy of the shares of σ². --out FILE.json stores all singular values. Results are
     deterministic.
 
     Examples:

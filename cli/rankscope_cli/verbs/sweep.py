@@ -37,7 +37,7 @@ def run(
     ],
     *,
     out: Annotated[str, opt.out_folder("Folder of the sweep, new or existing.")],
-    steps: Annotated[int | None, opt.count("--steps", "Optimiser steps per point.")] = None,
+    steps: Annotated[int | None, opt.count("--steps", "Optimiser steps per point (default: the sweep's own).")] = None,
     seed: Annotated[int | None, opt.value("--seed", "S", "Override the sweep's seed.", min=0)] = None,
     only: Annotated[
         list[str] | None, opt.value("--only", "POINT,…", "Run only these points and those they inherit from.")

@@ -36,7 +36,8 @@ def run(
         str | None, opt.value("--model", "MODEL", "Verify the theorems on this model's weights and inputs.", short="-m")
     ] = None,
     instances: Annotated[
-        int | None, opt.count("--instances", "Number of random instances per check.", short="-n")
+        int | None,
+        opt.count("--instances", "Number of random instances per check (default: the check's own).", short="-n"),
     ] = None,
     quick: Annotated[bool, opt.switch("--quick", "Use 1/20 of the instances and smaller experiments.")] = False,
     out: opt.Out = None,
