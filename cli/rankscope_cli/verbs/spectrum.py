@@ -49,8 +49,8 @@ def run(
     """Compute singular values and ε-ranks of weight matrices.
 
     The ε-rank is the number of singular values above ε·σ₁; per head: median (min–max). Size: parameters of a
-    factorisation of that rank / parameters of the matrix. eff.: exponential of the entropy of the shares of σ². --out FILE.json stores all singular values. Results are
-    deterministic.
+    factorisation of that rank / parameters of the matrix. eff.: exponential of the entropy of the shares of σ².
+    --out FILE.json stores all singular values. Results are deterministic.
 
     Examples:
         rankscope spectrum
