@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -163,11 +164,15 @@ class Output:
 
 def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES) -> None:
     """Raise `OutputError` unless ``file`` is writable and has a known suffix; call before long work."""
-    if file.is_dir():
-        raise OutputError(f"--out {file} is a folder; give a file.")
-    if file.suffix.lower() not in suffixes:
+    if not file.is_dir() and file.suffix.lower() not in suffixes:
         raise OutputError(unknown_choice("--out format", file.suffix or file.name, suffixes))
-    refuse_existing(file, force)
+    refuse_existing(file, force, file=True)
+
+
+def refuse_input(out: str | None, input: str | None) -> None:
+    """Raise `OutputError` where the output would replace the input."""
+    if out and input and os.path.exists(out) and os.path.exists(input) and os.path.samefile(out, input):
+        raise OutputError(f"--out {out} is the input: give another file.")
 
 
 def write_report(

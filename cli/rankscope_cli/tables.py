@@ -75,15 +75,16 @@ def where(stack: str, layer: int | None) -> str:
 def figures(value: float | None, digits: int = 3) -> str:
     """Format a number with ``digits`` significant digits, avoiding exponents where possible.
 
-    >>> figures(0.12345), figures(123.45), figures(None), figures(float("nan")), figures(12345.6)
-    ('0.123', '123', '–', '–', '12346')
+    >>> figures(0.12345), figures(123.45), figures(None), figures(float("nan")), figures(12345.6), figures(9.996)
+    ('0.123', '123', '–', '–', '12346', '10.0')
     """
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 0:
         return "0"
     if 1e-3 <= abs(value) < 1e6:
-        places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        rounded = float(f"{value:.{digits - 1}e}")
+        places = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
         return f"{value:.{places}f}"
     return f"{value:.{digits - 1}e}"
 
@@ -113,12 +114,12 @@ def spread(ranks: Sequence[int] | None) -> str:
 def size(count: int) -> str:
     """Format a number of bytes.
 
-    >>> size(512), size(15_900_000)
-    ('512 B', '15.9 MB')
+    >>> size(512), size(15_900_000), size(999_960)
+    ('512 B', '15.9 MB', '1.0 MB')
     """
     value = float(count)
     for unit in ("B", "kB", "MB"):
-        if value < 1000:
+        if round(value, 1) < 1000:
             return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.2f} GB"

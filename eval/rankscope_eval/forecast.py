@@ -101,13 +101,13 @@ def forecast_values(
     season_length: int | None,
     where: str = "",
 ) -> np.ndarray:
-    """Return mean and quantiles, ``[series, 1 + levels, horizon]``.
+    """Return mean and quantiles, ``[series, 1 + levels, horizon]``; quantiles that cross are sorted.
 
     Args:
         forecaster: model.
         series: input series.
         horizon: forecast horizon in steps.
-        levels: quantile levels.
+        levels: quantile levels, ascending.
         season_length: season length of all series (default: from the frequency of each).
         where: prefix of error messages.
 
@@ -125,7 +125,13 @@ def forecast_values(
         except ArithmeticError as error:
             between = f"between series {series[0].item_id!r} and {series[-1].item_id!r}"
             raise DataError(f"{where}model {forecaster.name!r} fails {between}: {error}.") from error
-    return np.array(rows, dtype=float)
+    values = np.array(rows, dtype=float)
+    ordered = np.sort(values[:, 1:], axis=1)  # quantile heads may cross
+    if 0.5 in levels:  # a mean that is the median follows it
+        middle = levels.index(0.5)
+        values[:, 0] = np.where(values[:, 0] == values[:, 1 + middle], ordered[:, middle], values[:, 0])
+    values[:, 1:] = ordered
+    return values
 
 
 def spreadsheet_safe(name: str) -> str:

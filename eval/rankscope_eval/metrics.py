@@ -48,8 +48,9 @@ class Windows:
             warnings.simplefilter("ignore", FutureWarning)  # pandas, on business-day periods
             _, template = split([one.entry for one in self.series], offset=self.task.offset)
             cut = template.generate_instances(self.task.prediction_length, windows=self.task.num_rolls)
-            targets = np.stack([label["target"] for label in cut.label])
-            return list(cut.input), np.ma.masked_invalid(targets)
+            contexts, targets = list(cut.input), np.stack([label["target"] for label in cut.label])
+        known = np.array([np.isfinite(entry["target"]).any() for entry in contexts])
+        return contexts, np.ma.masked_invalid(np.where(known[:, None], targets, np.nan))
 
     @property
     def contexts(self) -> list[Entry]:
@@ -58,7 +59,7 @@ class Windows:
 
     @property
     def targets(self) -> Float[np.ma.MaskedArray, "windows horizon"]:
-        """Values to forecast; missing ones are masked."""
+        """Values to forecast; missing ones are masked, and all of a window before which there is no value."""
         return self._cut[1]
 
     @cached_property

@@ -137,9 +137,11 @@ def series_suite(
         columns: non-default names of the id, time and target columns.
 
     Raises:
-        DataError: a value below 1.
+        DataError: there is no such file, or a value below 1.
     """
     path, names = Path(file), columns or Columns()
+    if not path.exists():
+        raise DataError(f"data file {path} does not exist.")
     folder, files = (path, data_files(path)) if path.is_dir() else (path.parent, [path])
     name = path.resolve().stem
     fields = {

@@ -239,3 +239,25 @@ def test_a_result_names_the_command_that_made_it(cli: Any, chronos_t5_folder: Pa
     for document in (json.loads(result.stdout), json.loads(file.read_text())):
         assert shlex.split(document["command"]) == words
         assert document["version"] == __version__
+
+
+def test_the_input_is_not_overwritten(refused: Any, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("date,y\n2024-01-01,1\n2024-01-02,2\n")
+    held = file.read_text()
+    for verb in ("forecast", "eval"):
+        assert f"--out {file} is the input" in refused(
+            verb, "naive", "--input", file, "--horizon", 1, "--out", file, "--force"
+        )
+    assert file.read_text() == held
+
+
+def test_a_report_of_a_file_says_what_to_name(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "e.json").write_text("{}")
+    assert "e.json is a file: name the folder that holds your results" in refused("report", tmp_path / "e.json")
+
+
+def test_a_revision_without_weights_is_refused(refused: Any) -> None:
+    assert "--revision has no effect: naive has no weights" in refused(
+        "eval", "naive", "--baseline", "bundled-bolt", "--revision", "main"
+    )

@@ -66,7 +66,7 @@ def test_what_was_left_out_and_what_is_nan_is_said(tmp_path: Path, cli: Any) -> 
     assert "x.jsonl: line 8 has no JSON" in stopped.stderr.splitlines()[-1]
     result = cli(*words, "--chunk", 5, "--on-error", "skip", "--resume")
     assert result.exit_code == 0
-    assert "29 series in 6 parts (1 from before), 1 rows skipped; " in result.stdout
+    assert "29 series in 6 parts (1 from before), 1 row skipped; " in result.stdout
     assert "series/s" in result.stdout
     assert "skipped: " in result.stderr
     assert "line 8 has no JSON" in result.stderr

@@ -1,15 +1,19 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from chronos import BaseChronosPipeline
+from gluonts.model.forecast import QuantileForecast
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope.series import Series
 from rankscope_eval import forecast_file, forecast_series, forecast_stream, read_series
+from rankscope_eval.forecast import forecast_values
 from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 
 
@@ -137,3 +141,24 @@ def test_series_may_come_from_an_iterator_and_counts_from_numpy(sales: Path) -> 
 def test_options_of_another_type_are_named(sales: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError, match=f"^{next(iter(wrong))} .* not usable"):
         forecast_file("naive", sales, 3, **wrong)  # type: ignore[arg-type]
+
+
+class Crossing:
+    """A model whose quantiles cross, and whose mean is its median."""
+
+    name, context = "crossing", None
+
+    def forecast(self, entries: list, horizon: int, seasons: list, levels: tuple) -> Any:
+        for entry in entries:
+            rows = np.tile([[3.0], [1.0], [2.0], [1.0]], horizon)
+            yield QuantileForecast(rows, entry["start"], [*map(str, levels), "mean"])
+
+
+def test_quantiles_that_cross_are_sorted(sales: Path) -> None:
+    values = forecast_values(Crossing(), read_series(sales), 2, (0.1, 0.5, 0.9), None)  # type: ignore[arg-type]
+    assert values[0, :, 0].tolist() == [2, 1, 2, 3]
+
+
+def test_a_start_without_a_frequency_is_refused() -> None:
+    with pytest.raises(DataError, match="start has to be a pandas Period"):
+        Series("a", "2024-01-01", np.ones(3))  # type: ignore[arg-type]

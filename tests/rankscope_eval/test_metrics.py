@@ -170,6 +170,15 @@ def test_only_constant_series_have_no_mase_but_a_wql() -> None:
     assert ours.unscaled == 1
 
 
+def test_a_window_without_a_value_before_it_counts_in_no_score() -> None:
+    target = np.arange(20.0)
+    blind = np.where(np.arange(20) < 16, np.nan, target)
+    series = [Series(name, pd.Period("2020", "D"), one) for name, one in (("a", target), ("b", blind))]
+    forecasts = [SampleForecast(np.full((1, HORIZON), value), series[0].start + 16) for value in (18.0, 1e6)]
+    both, alone = score(forecasts, Windows(TASK, series)), score(forecasts[:1], Windows(TASK, series[:1]))
+    assert (both.WQL, both.MASE, both.coverage) == (alone.WQL, alone.MASE, alone.coverage)
+
+
 def test_a_nan_forecast_is_refused() -> None:
     series = [Series("a", pd.Period("2020", "D"), np.arange(20.0))]
     forecasts = [SampleForecast(np.full((1, HORIZON), np.nan), series[0].start + 16)]

@@ -14,7 +14,7 @@ from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.exits import say
 from rankscope_cli.finished import FEV, GIFT, check_finished, data_sets, leave_finished, result_files
-from rankscope_cli.output import TABLE_SUFFIXES, Output
+from rankscope_cli.output import TABLE_SUFFIXES, Output, refuse_input
 from rankscope_cli.own_series import INPUT, own_suite, reading
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
@@ -126,11 +126,13 @@ def run(
     read = reading(input is not None, INPUT, freq, id_column, time_column, target_column)
     replaced = {"suite": suite, "data": data, "tasks": tasks}
     series = own_suite(input, horizon, windows, season_length, read, replaced) or suite or DEFAULT_SUITE
+    refuse_input(out, input)
     chosen = models or ["bundled"]
     reference = baseline or "seasonal-naive"
     every = list(dict.fromkeys([*chosen, reference]))
     named = {} if suite == GIFT else {"dtype": dtype}  # which a submission states
-    opt.refuse_without_weights(every, {**named, "runtime": runtime, "revision": revision})
+    opt.refuse_without_weights(every, {**named, "runtime": runtime})
+    opt.refuse_without_weights(chosen, {"revision": revision})
     folder = _submission_folder(every, out, force or resume) if suite == GIFT and out is not None else None
     how = opt.forecasting(num_samples, batch_size, seed, device, dtype, runtime, revision)
     where = Engine(engine, jobs=jobs, address=address, device=how.device)
@@ -292,7 +294,7 @@ def show_eval(report: EvalReport, console: Console, metrics: Sequence[str] = ("M
         if row.unscaled:
             console.print(
                 f"{row.unscaled} of {row.windows} windows of {row.dataset} do not count in MASE: "
-                "the values before them are constant or missing."
+                "the values before them are constant, or missing, and then they count in no score."
             )
 
 

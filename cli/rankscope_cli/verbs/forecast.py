@@ -10,7 +10,7 @@ from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
-from rankscope_cli.output import TABLE_SUFFIXES, Output
+from rankscope_cli.output import TABLE_SUFFIXES, Output, refuse_input
 from rankscope_cli.progress import progress_bar, progress_lines
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table
 
@@ -138,6 +138,7 @@ def run(
     from rankscope_eval import forecast_file
     from rankscope_eval.forecast import spreadsheet_safe
 
+    refuse_input(out, input)
     with Output(json, out, force, SUFFIXES) as output:
         with progress_bar("forecasting"):
             frame = forecast_file(name, input, horizon, **what)
@@ -169,6 +170,7 @@ def _warn_of_nan(count: int) -> None:
 def _stream(output: Output, model: str, input: str, horizon: int, out: str, **options: Any) -> None:
     """Stream forecasts to a folder of parts."""
     from rankscope_eval import forecast_stream
+    from rankscope_eval.page.numbers import plural
 
     with output:
         goes_on = "rerun with --resume to continue after the last complete part"
@@ -180,15 +182,18 @@ def _stream(output: Output, model: str, input: str, horizon: int, out: str, **op
             say(f"skipped: {report.left_out - len(report.named):,} more, listed in {out.rstrip('/')}/_parts.jsonl")
         _warn_of_nan(report.nan_only)
         output.deliver(report, lambda console: _show(report, console))
-        say(f"wrote {report.parts:,} parts in {out}")
+        written = report.parts - report.parts_kept
+        say(f"wrote {plural(written, 'part')} in {out}" if written else f"{out} is finished: nothing to resume.")
 
 
 def _show(report: StreamReport, console: Console) -> None:
+    from rankscope_eval.page.numbers import plural
+
     kept = f" ({report.parts_kept:,} from before)" if report.parts_kept else ""
-    left = f", {report.left_out:,} rows skipped" if report.left_out else ""
+    left = f", {plural(report.left_out, 'row')} skipped" if report.left_out else ""
     console.print(
-        f"{report.model}, {report.horizon} steps: {report.series:,} series in {report.parts:,} parts{kept}{left}; "
-        f"{report.series_per_second:,.0f} series/s, {report.seconds:,.0f} s"
+        f"{report.model}, {report.horizon} steps: {report.series:,} series in {plural(report.parts, 'part')}{kept}"
+        f"{left}; {report.series_per_second:,.0f} series/s, {report.seconds:,.0f} s"
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankscope.errors import DataError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output, check_file
@@ -52,6 +53,8 @@ def run(
     """
     from rankscope_eval.page import build_page
 
+    if Path(folder).is_file():
+        raise DataError(f"{folder} is a file: name the folder that holds your results.")
     target = Path(folder) / NAME if out is None else Path(out)
     check_file(target, force, (".html", ".htm"))
     with Output(json) as output:

@@ -127,7 +127,9 @@ def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float]
 
     table = _rows(series, values, levels) if shape == "rows" else _lists(series, values, levels)
     if format == "csv":
-        text: str = table.to_pandas().to_csv(index=False)
+        hours = any(one.start.freqstr.lstrip("0123456789") in ("h", "min", "s") for one in series)
+        form = "%Y-%m-%d %H:%M:%S" if hours else None  # or a part of midnights alone would have bare dates
+        text: str = table.to_pandas().to_csv(index=False, date_format=form)
         return text.encode()
     sink = pa.BufferOutputStream()
     if format == "parquet":

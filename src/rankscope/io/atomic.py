@@ -15,6 +15,7 @@ import fnmatch
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,13 +44,13 @@ _NAME = 100
 """Characters of a target's name in that of its partial folder."""
 
 
-def refuse_existing(target: Path | str, force: bool) -> None:
+def refuse_existing(target: Path | str, force: bool, *, file: bool = False) -> None:
     """Raise `OutputError` when ``target`` may not be written or replaced; call it before long work begins.
 
-    By ``force`` files are replaced, and folders that are empty or hold what rankscope writes in folders, checkpoints
-    and shards, and nothing else. The working folder, its parents and the home folder never are.
+    By ``force`` a file (``file``) replaces a file. A folder replaces one that is empty or holds what rankscope writes
+    in folders, checkpoints and shards, and nothing else; the working folder, its parents and the home folder never are.
     """
-    _refuse(Path(target), force)
+    _refuse(Path(target), force, file)
     refuse_unwritable(target)
     sweep(Path(target).parent, Path(target).name)
 
@@ -62,8 +63,11 @@ def refuse_workplace(target: Path | str) -> None:
         raise OutputError(f"--out {path} is the working folder, a parent of it, or home: choose another place.")
 
 
-def _refuse(path: Path, force: bool) -> None:
+def _refuse(path: Path, force: bool, file: bool = False) -> None:
     refuse_workplace(path)
+    if path.is_file() if not file else path.is_dir():
+        is_one, wanted = ("folder", "file") if file else ("file", "folder")
+        raise OutputError(f"--out {path} is a {is_one}: name a {wanted}.")
     if path.is_symlink() and not path.exists():
         raise OutputError(f"--out {path} is a link to {os.readlink(path)}, which does not exist: remove the link.")
     if path.exists() and not force:
@@ -145,17 +149,22 @@ def publish_folder(work: Path | str, target: Path | str, force: bool = False) ->
 def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` that replaces it when the block ends without an error.
 
+    Where the target is a link, the file that it points to is replaced. A file that is replaced keeps its mode.
+
     Raises:
-        OutputError: the target exists (without ``force``), its parent cannot be written, or the disk is full.
+        OutputError: the target exists (without ``force``) or is a folder, its parent cannot be written, or the disk is
+            full.
     """
     path = Path(target)
-    _refuse(path, force)
+    _refuse(path, force, file=True)
+    path = path.resolve() if path.is_symlink() else path
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
     with _beside(path) as folder, _named(path):
         work = folder / path.name
         work.touch()
         yield work
         sync(work)
-        os.chmod(work, 0o666 & ~_umask())
+        os.chmod(work, mode)
         os.replace(work, path)
         _sync_folder(path.parent)
 

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -30,6 +31,10 @@ MISSING = (
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
 """Words for a missing number, as pandas and pyarrow read them."""
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -258,6 +263,8 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
 
     with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         header = next(csv.reader(text), [])
+    if (value := _value_in_header(header)) is not None:
+        raise DataError(f"line 1 has {value!r} in the place of a column's name: name the columns there.")
     if len(header) == 1 and (others := {*header[0]} & {*";\t|"}):
         raise DataError(f"columns are separated by {min(others)!r}: separate them by commas.")
     source = pa.OSFile(str(file))
@@ -274,6 +281,17 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
         ),
     )
     return Source(file, "line", None, _csv_frames(file, reader, broken, texts), lambda: source.tell() / whole)
+
+
+def _value_in_header(header: Sequence[str]) -> str | None:
+    """Return a cell of the first line that shows it to be data: a date, or a number among nothing but numbers.
+
+    >>> _value_in_header(["2024-01-01", "100"]), _value_in_header(["date", "1", "2"])
+    ('2024-01-01', None)
+    """
+    cells = [cell.strip() for cell in header]
+    dates = (cell for cell in cells if _DATE.match(cell))
+    return next(dates, cells[0] if cells and all(_NUMBER.fullmatch(cell) for cell in cells) else None)
 
 
 def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection[str]) -> Iterator[Rows]:
@@ -329,15 +347,20 @@ def _numbers(column: Any) -> Any:
     return column
 
 
-def _jsonl(file: Path, size: int | None, _: Collection[str]) -> Source:
+def _jsonl(file: Path, size: int | None, texts: Collection[str]) -> Source:
     source = file.open("rb")
     whole = file.stat().st_size
     return Source(
-        file, "line", None, _json_frames(source, size), lambda: 1.0 if source.closed else source.tell() / whole
+        file,
+        "line",
+        None,
+        _json_frames(source, size, {*texts, "freq"}),
+        lambda: 1.0 if source.closed else source.tell() / whole,
     )
 
 
-def _json_frames(source: Any, size: int | None) -> Iterator[Rows]:
+def _json_frames(source: Any, size: int | None, needed: Collection[str]) -> Iterator[Rows]:
+    """Convert lines to tables with the columns of the first; a later one must not bring a new one of ``needed``."""
     import pandas as pd
 
     columns: list[str] = []
@@ -364,7 +387,12 @@ def _json_frames(source: Any, size: int | None) -> Iterator[Rows]:
             else:
                 broken.append(Broken(number, (), 'no object such as {"item_id": …, "target": […]}'))
         first += len(texts)
-        columns = columns or list(dict.fromkeys(key for row in rows for key in row))
+        keys = dict.fromkeys(key for row in rows for key in row)
+        columns = columns or list(keys)
+        new = next((key for key in keys if key.lower() in needed and key not in columns), None)
+        if new is not None:
+            line = next(line for line, row in zip(lines, rows, strict=True) if new in row)
+            raise DataError(f"line {line} has {new!r}, which no earlier row has: write it in all rows.")
         frame = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns, dtype=object)
         yield Rows(frame, np.array(lines, dtype=int), tuple(broken))
     source.close()

@@ -29,11 +29,16 @@ _PERIOD_OF = {
     "d": "D",
     "w": "W",
     "WEEKDAY": "D",
-    **dict.fromkeys(("ME", "MS", "BM", "BME", "BMS", "SM", "SME", "SMS", "EOM", "m"), "M"),
+    **dict.fromkeys(("ME", "MS", "BM", "BME", "BMS", "EOM", "m"), "M"),
     **dict.fromkeys(("QE", "QS", "BQ", "BQE", "BQS", "q"), "Q"),
     **dict.fromkeys(("YE", "YS", "A", "AS", "BA", "BAS", "BY", "BYE", "BYS", "y", "a"), "Y"),
 }
 _KEEPS_ANCHOR = {"W", "Q", "QE", "Y", "YE", "A"}
+_WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_ANCHORS = {"W": _WEEKDAYS, "Q": _MONTHS, "Y": _MONTHS}
+_LARGEST = 1_000_000
+"""Largest multiple of a period; many more steps leave what timestamps can tell."""
 _NAME = re.compile(r"^(\d*)([A-Za-z]+)(?:-([A-Z]{3}))?$")
 
 
@@ -57,8 +62,11 @@ def period_freq(freq: str) -> str:
     """
     match = _NAME.match(str(freq))
     base = _PERIOD_OF.get(match[2]) if match else None
-    if match is None or base is None or match[1] == "0":
+    if match is None or base is None or (match[1] and not 1 <= int(match[1][:9]) <= _LARGEST):
         raise DataError(f"freq {freq!r} is not known: use one of {', '.join(PERIODS)}, or a multiple such as 15min.")
+    if match[3] and match[3] not in _ANCHORS.get(base, ()):
+        known = f"one of {', '.join(_ANCHORS[base])}" if base in _ANCHORS else "left out"
+        raise DataError(f"freq {freq!r}: {match[3]} cannot stand behind {match[2]}; it has to be {known}.")
     anchor = f"-{match[3]}" if match[3] and match[2] in _KEEPS_ANCHOR else ""
     times = "" if match[1] in ("", "1") else match[1]
     return f"{times}{base}{anchor}"

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,8 @@ def find_layout(
     if lists:
         fields = [columns.target] if columns.target else [column for column in lists if column != time]
         fields = [field for field in fields if _lists_are_numeric(frame[field])]
+        named = _find(fields, TARGET_NAMES)
+        fields = fields if named is None else [named]  # the other lists are features, as in GluonTS
         if not fields:
             raise DataError(f"{where} has no list column of numbers; its columns are {_names(frame)}.")
         return TableLayout("list", name, time, tuple(fields), freq, freq)
@@ -254,9 +256,9 @@ def _lists_are_numeric(column: pd.Series) -> bool:
 
 
 def _is_numeric(cell: Any) -> bool:
-    if isinstance(cell, np.ndarray):
+    if isinstance(cell, np.ndarray) and cell.dtype.kind != "O":
         return cell.dtype.kind in "fiu"
-    return all(value is None or isinstance(value, (int, float)) for value in cell)
+    return all(value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)) for value in cell)
 
 
 def column_numbers(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -370,6 +372,7 @@ def read_times(column: pd.Series, form: str) -> pd.DatetimeIndex:
                 times = pd.DatetimeIndex(pd.to_datetime(whole.astype("string"), format=form, errors="coerce"))
         else:
             texts = column.where([not isinstance(cell, (bool, int, float, np.number)) for cell in column], None)
+            texts = texts.map(lambda cell: cell.replace(tzinfo=None) if isinstance(cell, datetime) else cell)
             found = pd.to_datetime(texts, format=form, errors="coerce")
             if found.dtype == object:  # several time zones
                 naive = found.map(lambda time: time if pd.isna(time) else time.replace(tzinfo=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,9 @@ from rankscope.series.record import Series, check_set, check_values
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_YEAR = re.compile(r"([1-9]\d{3})(?:-\d\d?-\d\d?|$)")
 
 
 @dataclass(frozen=True)
@@ -331,8 +335,16 @@ def _no_date(rows: Rows, place: int, layout: TableLayout, key: str, where: str) 
 
 
 def _is_no_date(where: str, cell: Any, key: str) -> str:
+    import pandas as pd
+
     whose = f"series {key!r}: " if key else ""
     shown = cell if isinstance(cell, (str, int, float)) else str(cell)
+    year = _YEAR.match(str(shown))
+    if year and not pd.Timestamp.min.year < int(year[1]) < pd.Timestamp.max.year:
+        return (
+            f"{where}: {whose}{shown!r} is out of the range of timestamps, {pd.Timestamp.min.year + 1} to "
+            f"{pd.Timestamp.max.year - 1}: count the steps instead (0, 1, …) and give freq (--freq)."
+        )
     return f"{where}: {whose}{shown!r} is not a date; write ISO dates such as 2024-01-31."
 
 

@@ -30,7 +30,7 @@ class Series:
     masked and missing values become NaN.
 
     Raises:
-        DataError: ``target`` is no such thing.
+        DataError: ``start`` or ``target`` is no such thing.
     """
 
     item_id: str
@@ -39,10 +39,15 @@ class Series:
     stamp: pd.Timestamp | None = None
 
     def __post_init__(self) -> None:
-        if type(self.target) is np.ndarray and self.target.ndim == 1 and self.target.dtype.kind in "fiu":
-            return
         import pandas as pd
 
+        if not isinstance(self.start, pd.Period) and self.start is not pd.NaT:
+            raise DataError(
+                f"series {self.item_id!r}: start has to be a pandas Period, with the frequency, such as "
+                "pd.Period('2024-01-31', 'M'), or NaT."
+            )
+        if type(self.target) is np.ndarray and self.target.ndim == 1 and self.target.dtype.kind in "fiu":
+            return
         try:
             cells = pd.Series(self.target)
             if np.ndim(self.target) != 1 or cells.dtype.kind in "mMc":

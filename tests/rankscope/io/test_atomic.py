@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +94,40 @@ def test_linux_replaces_in_one_step(old: Path, monkeypatch: Any) -> None:
 
 
 @both
-def test_force_replaces_a_file_or_a_link(system: Callable[[Any], None], old: Path, monkeypatch: Any) -> None:
+def test_force_replaces_a_link(system: Callable[[Any], None], old: Path, monkeypatch: Any) -> None:
     system(monkeypatch)
-    (old.parent / "file").write_text("old")
     (old.parent / "link").symlink_to(old)
-    for name in ("file", "link"):
-        with atomic_folder(old.parent / name, force=True) as work:
-            (work / "b.txt").write_text("new")
-        assert (old.parent / name / "b.txt").read_text() == "new"
+    with atomic_folder(old.parent / "link", force=True) as work:
+        (work / "b.txt").write_text("new")
+    assert (old.parent / "link" / "b.txt").read_text() == "new"
     assert listing(old) == HELD
-    assert sorted(path.name for path in old.parent.iterdir()) == ["file", "link", "out"]
+    assert sorted(path.name for path in old.parent.iterdir()) == ["link", "out"]
+
+
+def test_a_folder_never_replaces_a_file_nor_a_file_a_folder(old: Path) -> None:
+    data = old.parent / "mydata.csv"
+    data.write_text("a,1")
+    for write in (atomic_folder, partial(publish_folder, old)):
+        with pytest.raises(OutputError, match=r"mydata.csv is a file: name a folder"), contextlib.ExitStack() as stack:
+            stack.enter_context(write(data, force=True))
+    with pytest.raises(OutputError, match="is a file: name a folder"):
+        refuse_existing(data, force=True)
+    with pytest.raises(OutputError, match="out is a folder: name a file"), atomic_file(old):
+        pass
+    assert data.read_text() == "a,1"
+    assert listing(old) == HELD
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.csv", tmp_path / "link.csv"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real.name)
+    with atomic_file(link) as work:
+        work.write_text("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert stat.S_IMODE(real.stat().st_mode) == 0o600
 
 
 def test_refused_without_force(old: Path) -> None:

@@ -282,3 +282,73 @@ def test_other_columns_of_text_are_ignored(tmp_path: Path, write_table: Write, w
     file = write_table(pd.DataFrame({"word": words, "kwh": np.arange(6.0)}), tmp_path / "x.csv")
     (one,) = read_series(file, freq="D")
     assert (one.item_id, one.target.tolist()) == ("kwh", [0, 1, 2, 3, 4, 5])
+
+
+def test_lists_beside_the_target_are_features(tmp_path: Path) -> None:
+    row = '{"item_id":"a","start":"2024-01-01","freq":"D","feat_static_cat":[0,3],"target":[1,2,3]}'
+    (tmp_path / "x.jsonl").write_text(row)
+    (one,) = read_series(tmp_path / "x.jsonl")
+    assert (one.item_id, one.target.tolist()) == ("a", [1, 2, 3])
+    (tmp_path / "two.jsonl").write_text(row.replace("target", "sold"))
+    assert [each.item_id for each in read_series(tmp_path / "two.jsonl")] == ["a_feat_static_cat", "a_sold"]
+
+
+def test_counts_with_gaps_in_lists_are_numbers(tmp_path: Path) -> None:
+    counts = pa.array([[1, None, 3], [4, 5, 6]], pa.list_(pa.int64()))
+    pa.parquet.write_table(pa.table({"item_id": ["a", "b"], "target": counts}), tmp_path / "x.parquet")
+    found = read_series(tmp_path / "x.parquet", freq="D")
+    np.testing.assert_array_equal(found[0].target, [1, np.nan, 3])
+    (tmp_path / "x.jsonl").write_text('{"item_id":"a","open":[true,false]}')
+    with pytest.raises(DataError, match="no list column of numbers"):
+        read_series(tmp_path / "x.jsonl", freq="D")
+
+
+@pytest.mark.parametrize("text", ["2024-01-01,4\n2024-01-02,5\n", "1\n2\n", "a,2024-01-01 10:00,7\n"])
+def test_a_first_line_of_values_is_no_header(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(DataError, match=r"line 1 has .* in the place of a column's name"):
+        read_series(tmp_path / "x.csv", freq="D")
+
+
+def test_columns_may_be_named_by_numbers(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("date,101,102\n2024-01-01,1,2\n2024-01-02,3,4\n")
+    assert [one.item_id for one in read_series(tmp_path / "x.csv")] == ["101", "102"]
+
+
+def test_a_folder_may_hold_several_time_zones(tmp_path: Path) -> None:
+    for number, zone in enumerate(("UTC", "Europe/Berlin", None)):
+        days = pd.date_range(f"2024-01-0{3 * number + 1}", periods=3, tz=zone)
+        pd.DataFrame({"id": "a", "time": days, "target": [1.0, 2.0, 3.0]}).to_parquet(tmp_path / f"{number}.parquet")
+    (one,) = read_series(tmp_path)
+    assert (len(one), str(one.start)) == (9, "2024-01-01")
+
+
+@pytest.mark.parametrize("day", ["1500-01-01", "9998-01-01"])
+def test_dates_beyond_timestamps_are_named_as_such(tmp_path: Path, day: str) -> None:
+    (tmp_path / "x.csv").write_text(f"time,y\n{day},1\n")
+    with pytest.raises(DataError, match=f"'{day}' is out of the range of timestamps, 1678 to 2261: count the steps"):
+        read_series(tmp_path / "x.csv", freq="D")
+
+
+@pytest.mark.parametrize("key", ["start", "freq"])
+def test_a_key_that_comes_late_in_a_stream_is_named(tmp_path: Path, key: str) -> None:
+    rows = [{"item_id": "a", "target": [1, 2]}, {"item_id": "b", "target": [1, 2], key: "D"}]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match=f"line 2 has '{key}', which no earlier row has"):
+        list(files.open_file(tmp_path / "x.jsonl", 1, texts=Columns().texts).batches)
+
+
+@pytest.mark.parametrize(
+    ("freq", "said"),
+    [
+        ("W-XXX", "XXX cannot stand behind W; it has to be one of MON"),
+        ("Q-MON", "MON cannot stand behind Q; it has to be one of JAN"),
+        ("D-MON", "MON cannot stand behind D; it has to be left out"),
+        ("9" * 20 + "D", "is not known"),
+        ("SM", "is not known"),  # two a month: no period
+    ],
+)
+def test_frequencies_without_a_period_are_refused(tmp_path: Path, freq: str, said: str) -> None:
+    (tmp_path / "x.csv").write_text("time,y\n2024-01-01,1\n2024-01-02,2\n")
+    with pytest.raises(DataError, match=said):
+        read_series(tmp_path / "x.csv", freq=freq)
