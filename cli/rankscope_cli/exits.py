@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, TextIO
 
@@ -75,6 +78,17 @@ def report_error(error: BaseException, *, debug: bool = False) -> int:
     line, code = _explain(error)
     say(f"error: {line}")
     return code
+
+
+@contextlib.contextmanager
+def warned() -> Iterator[None]:
+    """Say what the library warns of in the block, once each, when it ends."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", category=UserWarning, module="rankscope")
+        yield
+    for line in dict.fromkeys(str(one.message) for one in caught):
+        say(f"warning: {line}")
 
 
 def say(line: str) -> None:

@@ -190,7 +190,7 @@ def _text(value: object) -> str:
     """Text of a setting, the same of a table's cell and of a number."""
     if value is None or value in ("", "none") or value != value:
         return "none"
-    return str(int(value)) if isinstance(value, float) else str(value)
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _plain(model: str) -> str:

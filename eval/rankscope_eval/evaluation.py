@@ -112,6 +112,10 @@ def evaluate(
         published=tuple(one for one in suite.suite.published if one.dataset in {row.dataset for row in rows}),
         skipped=tuple(skipped),
         slices=worst_slices(rows, suite, names, model_name(base)),
+        dtype=None if how.dtype is None else str(how.dtype).removeprefix("torch."),
+        runtime=how.runtime,
+        revision=how.revision,
+        margin=margin,
     )
 
 

@@ -13,6 +13,7 @@ from rankscope.errors import DataError, OptionError, check_count
 from rankscope.series import Columns, Series, read_series
 from rankscope.series.frequency import seasonality
 from rankscope.series.record import check_series
+from rankscope_eval.baselines import FALLBACK
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 from rankscope_eval.metrics import QUANTILES
 
@@ -103,6 +104,8 @@ def forecast_values(
 ) -> np.ndarray:
     """Return mean and quantiles, ``[series, 1 + levels, horizon]``; quantiles that cross are sorted.
 
+    Warns of series to which a local model cannot be fitted.
+
     Args:
         forecaster: model.
         series: input series.
@@ -120,11 +123,21 @@ def forecast_values(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods
         forecasts = forecaster.forecast([one.entry for one in series], horizon, seasons, levels)
+        fallbacks = 0
         try:
-            rows = [[one.mean, *(one.quantile(str(level)) for level in levels)] for one in forecasts]
+            rows = []
+            for one in forecasts:
+                rows.append([one.mean, *(one.quantile(str(level)) for level in levels)])
+                fallbacks += one.info == FALLBACK
         except ArithmeticError as error:
             between = f"between series {series[0].item_id!r} and {series[-1].item_id!r}"
             raise DataError(f"{where}model {forecaster.name!r} fails {between}: {error}.") from error
+    if fallbacks:
+        warnings.warn(
+            f"{forecaster.name} cannot be fitted to {fallbacks:,} of {len(series):,} series: their forecasts are those "
+            "of seasonal-naive.",
+            stacklevel=2,
+        )
     values = np.array(rows, dtype=float)
     ordered = np.sort(values[:, 1:], axis=1)  # quantile heads may cross
     if 0.5 in levels:  # a mean that is the median follows it

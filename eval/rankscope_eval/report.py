@@ -36,7 +36,10 @@ METRICS = ("MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage")
 """Metrics of a row."""
 PROTOCOL = ("benchmark", "series", "windows", "prediction_length", "season_length")
 """Fields of a row that name its data set and windows."""
-SETTINGS = ("baseline", "seed", "num_samples", "batch_size", "max_series")
+SETTINGS = (
+    *("baseline", "seed", "num_samples", "batch_size", "max_series"),
+    *("dtype", "runtime", "revision", "margin"),
+)
 """Fields of a report that its tables repeat in every row."""
 
 
@@ -168,6 +171,11 @@ class EvalReport:
     published: tuple[PublishedScore, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     slices: tuple[Slice, ...] = ()
+    dtype: str | None = None
+    """As asked for, like the two that follow; None in reports of earlier releases."""
+    runtime: str | None = None
+    revision: str | None = None
+    margin: float | None = None
 
     SCHEMA: ClassVar = "rankscope/eval@1"
 
@@ -182,7 +190,8 @@ class EvalReport:
         """Export rows in the layout that chronos-forecasting publishes, sorted by data set, with further columns.
 
         The columns are dataset, model, MASE, WQL, then SQL, WAPE, MSIS, coverage, and how the row was made: benchmark,
-        series, windows, prediction_length, season_length, baseline, seed, num_samples, batch_size, max_series.
+        series, windows, prediction_length, season_length, baseline, seed, num_samples, batch_size, max_series, dtype,
+        runtime, revision, margin.
 
         Args:
             path: file to write atomically; None only returns the text.

@@ -102,6 +102,7 @@ def test_finished_results_of_another_run_are_not_taken_for_this_one(
         "with seed 0, not 1": (*naive, "--seed", "1"),
         "with max_series none, not 1": (*naive, "--max-series", "1"),
         "with baseline seasonal-naive, not naive": (*naive, "seasonal-naive", "--baseline", "naive"),
+        "with margin 0.02, not 0.2": (*naive, "--margin", "0.2"),
     }
     for how, words in others.items():
         assert f"{done}{how}: {other}" in refused(*words, "--resume")

@@ -261,3 +261,13 @@ def test_a_revision_without_weights_is_refused(refused: Any) -> None:
     assert "--revision has no effect: naive has no weights" in refused(
         "eval", "naive", "--baseline", "bundled-bolt", "--revision", "main"
     )
+
+
+def test_series_that_a_local_model_cannot_be_fitted_to_are_counted(cli: Any, tmp_path: Path) -> None:
+    rows = [{"item_id": str(at), "target": one, "freq": "D"} for at, one in enumerate(([2] * 9, [*range(9)]))]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for more in ((), ("--out", tmp_path / "parts", "--chunk", 4096)):
+        found = cli("forecast", "auto-theta", "--input", tmp_path / "x.jsonl", "--horizon", 2, *more)
+        assert found.exit_code == 0
+        said = "warning: auto-theta cannot be fitted to 1 of 2 series: their forecasts are those of seasonal-naive.\n"
+        assert found.stderr.count(said) == 1

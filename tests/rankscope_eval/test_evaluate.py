@@ -109,7 +109,7 @@ def test_csv_has_the_published_layout(small_report: EvalReport, tmp_path: Path) 
     rows = list(csv.DictReader(io.StringIO(text)))
     scores = ["dataset", "model", "MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage"]
     made = ["benchmark", "series", "windows", "prediction_length", "season_length"]
-    settings = ["baseline", "seed", "num_samples", "batch_size", "max_series"]
+    settings = ["baseline", "seed", "num_samples", "batch_size", "max_series", "dtype", "runtime", "revision", "margin"]
     assert list(rows[0]) == [*scores, *made, *settings]
     assert [row["dataset"] for row in rows] == sorted(row["dataset"] for row in rows)
     assert {float(row["MASE"]) for row in rows} == {row.MASE for row in small_report.rows}

@@ -142,6 +142,7 @@ def run(
     if resume and out is not None and not again and (done := result_files(Path(out), places)):
         settings: dict[str, Any] = {"baseline": reference, "seed": seed, "num_samples": num_samples}
         settings |= {"batch_size": batch_size, "max_series": max_series}
+        settings |= {"dtype": dtype, "runtime": runtime, "revision": revision, "margin": margin}
         check_finished(out, done, every, data_sets(series, data, opt.words(tasks), max_series), settings)
         leave_finished(out, json)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
-from rankscope_cli.exits import say
+from rankscope_cli.exits import say, warned
 from rankscope_cli.output import TABLE_SUFFIXES, Output, refuse_input
 from rankscope_cli.progress import progress_bar, progress_lines
 from rankscope_cli.tables import add_columns, figures, plain_table, print_table
@@ -140,7 +140,7 @@ def run(
 
     refuse_input(out, input)
     with Output(json, out, force, SUFFIXES) as output:
-        with progress_bar("forecasting"):
+        with warned(), progress_bar("forecasting"):
             frame = forecast_file(name, input, horizon, **what)
         if csv_safe:
             frame["item_id"] = frame["item_id"].map(spreadsheet_safe)
@@ -174,7 +174,7 @@ def _stream(output: Output, model: str, input: str, horizon: int, out: str, **op
 
     with output:
         goes_on = "rerun with --resume to continue after the last complete part"
-        with progress_lines("opening the model", stopped=goes_on, begun=out) as progress:
+        with warned(), progress_lines("opening the model", stopped=goes_on, begun=out) as progress:
             report = forecast_stream(model, input, horizon, out, progress=progress, **options)
         for row in report.named:
             say(f"skipped: {row.reason}")
