@@ -85,7 +85,7 @@ def warned() -> Iterator[None]:
     """Say what the library warns of in the block, once each, when it ends."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
-        warnings.filterwarnings("always", category=UserWarning, module="rankscope")
+        warnings.filterwarnings("always", category=UserWarning, module="rankscope|chronos")
         yield
     for line in dict.fromkeys(str(one.message) for one in caught):
         say(f"warning: {line}")

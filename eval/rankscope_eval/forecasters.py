@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -210,12 +211,33 @@ def _sample_batch(pipeline: Any, batch: list[Entry], horizon: int, num_samples: 
     ]
 
 
+@contextlib.contextmanager
+def _silenced(*modules: str) -> Iterator[None]:
+    loggers = [import_module(name).logger for name in modules]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
 def _quantile_batch(pipeline: Any, batch: list[Entry], horizon: int, levels: Sequence[float]) -> list[Any]:
     from gluonts.model.forecast import QuantileForecast
 
-    quantiles, mean = pipeline.predict_quantiles(
-        _contexts(batch), prediction_length=horizon, quantile_levels=list(levels)
-    )
+    low, high = min(pipeline.quantiles), max(pipeline.quantiles)
+    if not low <= min(levels) <= max(levels) <= high:
+        warnings.warn(
+            f"the model has learned the quantiles {low:g} to {high:g}: a level beyond them gets the value of the "
+            "outermost.",
+            stacklevel=2,
+        )
+    with _silenced("chronos.chronos_bolt", "chronos.chronos2.pipeline"):  # which log it once a batch
+        quantiles, mean = pipeline.predict_quantiles(
+            _contexts(batch), prediction_length=horizon, quantile_levels=list(levels)
+        )
     forecasts = []
     for row, entry in enumerate(batch):
         # Chronos-2 returns a list of [variates, horizon, levels], Bolt one tensor [series, horizon, levels].
