@@ -168,6 +168,6 @@ def test_levels_beyond_those_learned_are_warned_of(
     sales: Path, bolt_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.warns(UserWarning, match=r"has learned the quantiles 0\.1 to 0\.9: a level beyond them"):
-        frame = forecast_file(bolt_folder, sales, 2, Forecasting(batch_size=1), quantiles=[0.05, 0.1, 0.5])
+        frame = forecast_file(bolt_folder, sales, 1, Forecasting(batch_size=1), quantiles=[0.05, 0.1, 0.5])
     assert frame["0.05"].equals(frame["0.1"])
     assert not caplog.records
