@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from types import FunctionType
 from typing import Any
 
 from chronos.chronos2.config import Chronos2CoreConfig
@@ -43,6 +45,13 @@ class LowRankChronos2Pipeline(Chronos2Pipeline):
         """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
         # The stock method takes the class from chronos' own package only.
         return cls(model=LowRankChronos2Model.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))
+
+    @functools.wraps(Chronos2Pipeline.fit, assigned=())  # its signature
+    def fit(self, *args: Any, **kwargs: Any) -> LowRankChronos2Pipeline:
+        """Fine-tune a copy, in its own layout; arguments as for `Chronos2Pipeline.fit`. Int8 layers are not trained."""
+        stock = Chronos2Pipeline.fit  # builds its copy and its result by the names of the stock classes
+        names = {**stock.__globals__, "Chronos2Model": type(self.model), "Chronos2Pipeline": type(self)}
+        return FunctionType(stock.__code__, names, stock.__name__, stock.__defaults__)(self, *args, **kwargs)
 
 
 AutoConfig.register(LowRankChronos2Config.model_type, LowRankChronos2Config, exist_ok=True)

@@ -23,11 +23,13 @@ KINDS = {
 }
 
 
-def build(kind: str, tiny_config: Callable[..., dict[str, Any]], rank: int = 3, **changes: Any) -> Any:
+def build(
+    kind: str, tiny_config: Callable[..., dict[str, Any]], rank: int = 3, storage: str = "float", **changes: Any
+) -> Any:
     family, config_name, model_name = KINDS[kind]
     stock = tiny_config(kind, **changes)
     modules = [site.module for site in FAMILIES[family].sites(stock) if site.role != "embedding"]
-    config = low_rank_config(stock, FAMILIES[family], dict.fromkeys(modules, Factored(rank)), "design")
+    config = low_rank_config(stock, FAMILIES[family], dict.fromkeys(modules, Factored(rank)), "design", storage)
     torch.manual_seed(0)
     return getattr(lowrank, model_name)(getattr(lowrank, config_name).from_dict(config)).eval()
 
@@ -122,3 +124,20 @@ def test_gradients_reach_both_factors(kind: str, tiny_config: Any) -> None:
         if isinstance(layer, FactoredLinear) and "output_patch" not in name:
             assert layer.up.weight.grad is not None, name
             assert layer.down.weight.grad is not None, name
+
+
+@pytest.mark.parametrize("storage", ["float", "int8"])
+def test_chronos_2_is_fine_tuned_in_its_own_layout(storage: str, tiny_config: Any, tmp_path: Path) -> None:
+    pipeline = lowrank.LowRankChronos2Pipeline(build("chronos-2", tiny_config, storage=storage))
+    before = {name: value.clone() for name, value in pipeline.model.state_dict().items()}
+    series = torch.sin(torch.arange(240.0)).reshape(4, 60)
+    tuned = pipeline.fit(list(series), 4, num_steps=2, batch_size=4, learning_rate=1e-3, output_dir=tmp_path)
+    assert type(tuned) is lowrank.LowRankChronos2Pipeline
+    changed = {name for name, value in tuned.model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed
+    assert not any(value.dtype == torch.int8 for name, value in before.items() if name in changed)
+    assert all(torch.equal(value, before[name]) for name, value in pipeline.model.state_dict().items())
+    tuned.model.eval()
+    again = lowrank.LowRankChronos2Pipeline.from_pretrained(tmp_path / "finetuned-ckpt")
+    found, expected = (one.predict([series[0]], prediction_length=4)[0] for one in (again, tuned))
+    torch.testing.assert_close(found, expected)
