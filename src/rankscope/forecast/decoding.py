@@ -205,7 +205,7 @@ class Step:
         """Sample one token per row."""
         bias = self.bias.index_select(1, self.at).squeeze(1)
         logits = self.network.step(self.last, self.at, self.past, self.context, bias, self.mask)
-        self.finite.logical_and_(logits[:, :1].isfinite().all())
+        self.finite.logical_and_(logits.sum(dtype=torch.float32).isfinite())
         self.last.copy_(self.sampler(logits))
         self.drawn.index_copy_(1, self.at, self.last.unsqueeze(1))
         self.at.add_(1)

@@ -10,6 +10,7 @@ import torch
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import CheckpointError, FamilyError, OptionError
+from rankscope.forecast import make_fast
 from rankscope.forecast.batches import TOKENS, chunks, lengths_of
 from rankscope.forecast.decoding import Graphs, NotFiniteError
 from rankscope.forecast.pipeline import load_pipeline
@@ -132,6 +133,16 @@ def test_logits_that_are_not_finite_are_refused(t5_folder: Path, both: Any, dtyp
     _, fast = both(t5_folder, dtype=dtype)
     fast.model.network.embed_output.weight.data[0] = torch.inf  # of the token that begins every forecast
     with pytest.raises(NotFiniteError, match=f"logits are not finite in {dtype}: {fix}"):
+        fast.predict([torch.arange(9.0)], num_samples=2)
+
+
+@pytest.mark.parametrize("graphs", [None, Graphs(capture=False)])
+def test_one_damaged_token_is_refused(t5_folder: Path, both: Any, graphs: Graphs | None) -> None:
+    stock, _ = both(t5_folder)
+    stock.inner_model.lm_head.weight.data[7] = torch.nan
+    fast = make_fast(stock)
+    fast.model.graphs = graphs
+    with pytest.raises(NotFiniteError):
         fast.predict([torch.arange(9.0)], num_samples=2)
 
 
