@@ -91,7 +91,14 @@ class FastChronosPipeline(ChronosPipeline):
         super().__init__(tokenizer=stock.tokenizer, model=FastChronosModel(stock.model))
 
     def predict(
-        self, inputs: Any, prediction_length: int | None = None, num_samples: int | None = None, **how: Any
+        self,
+        inputs: Any,
+        prediction_length: int | None = None,
+        num_samples: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        limit_prediction_length: bool = False,
     ) -> Tensor:
         """Sample forecast paths; see `ChronosPipeline.predict`.
 
@@ -103,7 +110,9 @@ class FastChronosPipeline(ChronosPipeline):
         for name, count in (("prediction_length", prediction_length), ("num_samples", num_samples)):
             if count is not None:
                 check_count(name, count)
-        return super().predict(inputs, prediction_length, num_samples, **how)
+        return super().predict(
+            inputs, prediction_length, num_samples, temperature, top_k, top_p, limit_prediction_length
+        )
 
 
 class FastBoltPipeline(ChronosBoltPipeline):

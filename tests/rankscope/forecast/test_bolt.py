@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,9 @@ def test_weights_are_shared_and_embed_is_the_stock_method(bolt_folder: Path, bot
     series = [torch.arange(20.0), torch.arange(7.0)]
     torch.testing.assert_close(fast.embed(series)[0], stock.embed(series)[0])
     assert (fast.model_context_length, fast.model_prediction_length) == (32, 8)
+
+
+def test_arguments_are_those_of_the_stock_method(bolt_folder: Path, both: Any) -> None:
+    stock, fast = both(bolt_folder)
+    mine, theirs = (inspect.signature(one.predict).parameters.values() for one in (fast, stock))
+    assert [(one.name, one.kind, one.default) for one in mine] == [(one.name, one.kind, one.default) for one in theirs]

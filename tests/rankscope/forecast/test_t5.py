@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,14 @@ def test_series_are_encoded_with_little_padding() -> None:
 def test_a_length_is_counted_from_the_first_value_that_is_there() -> None:
     kept = torch.tensor([[0, 1, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 1]]).bool()
     assert lengths_of(kept).tolist() == [3, 4, 1, 1]
+
+
+def test_arguments_are_those_of_the_stock_method(t5_folder: Path, both: Any) -> None:
+    stock, fast = both(t5_folder)
+    mine, theirs = (inspect.signature(one.predict).parameters.values() for one in (fast, stock))
+    assert [(one.name, one.kind, one.default) for one in mine] == [(one.name, one.kind, one.default) for one in theirs]
+    series = [torch.arange(9.0)]
+    assert torch.equal(fast.predict(series, 3, 1, 1.0, 1, 1.0, True), stock.predict(series, 3, 1, 1.0, 1, 1.0, True))
 
 
 @pytest.mark.parametrize("how", [{"prediction_length": 0}, {"num_samples": 0}, {"top_p": 2.0}])
