@@ -146,10 +146,13 @@ def make_fast(pipeline: Any) -> FastChronosPipeline | FastBoltPipeline:
     """Build a fast pipeline that shares the weights of a stock one, which stays available as ``inner_model``.
 
     Weights are repacked and some tensors are derived from them: modify weights before, or rebuild the pipeline.
+    A fast pipeline is returned as it is.
 
     Raises:
         FamilyError: unsupported model.
     """
+    if isinstance(pipeline, FastChronosPipeline | FastBoltPipeline):
+        return pipeline
     if not is_known(pipeline):
         raise FamilyError(
             f"runtime fast supports Chronos-T5 and Chronos-Bolt, not {type(pipeline).__name__}; use runtime stock."

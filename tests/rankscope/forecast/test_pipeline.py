@@ -11,6 +11,7 @@ import torch
 from rankscope import load_pipeline
 from rankscope.compress import CompressOptions, compress
 from rankscope.errors import CheckpointError, FamilyError, OptionError
+from rankscope.forecast import make_fast
 
 KINDS = ("chronos-t5", "chronos-bolt", "chronos-2")
 
@@ -110,6 +111,12 @@ def test_bad_options(options: dict[str, str], message: str, chronos_t5_folder: P
 def test_no_such_model() -> None:
     with pytest.raises(CheckpointError, match="no model"):
         load_pipeline("no-such-model")
+
+
+@pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
+def test_a_fast_pipeline_stays_itself(kind: str, tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
+    pipeline = load_pipeline(write_checkpoint(tmp_path / "m", tiny_config(kind)), runtime="fast")
+    assert make_fast(pipeline) is pipeline
 
 
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])
