@@ -56,6 +56,7 @@ class FastBoltModel(nn.Module):
         self._build()
         self.most: int | None = None
         """Series per pass; None chooses a size for the device."""
+        self.eval()
 
     def _build(self) -> None:
         self.encoder = Encoder(self.stock.encoder)

@@ -58,6 +58,7 @@ def test_weights_are_shared_and_embed_is_the_stock_method(bolt_folder: Path, bot
     series = [torch.arange(20.0), torch.arange(7.0)]
     torch.testing.assert_close(fast.embed(series)[0], stock.embed(series)[0])
     assert (fast.model_context_length, fast.model_prediction_length) == (32, 8)
+    assert fast.model.training == stock.model.training
 
 
 def test_arguments_are_those_of_the_stock_method(bolt_folder: Path, both: Any) -> None:
