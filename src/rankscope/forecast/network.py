@@ -81,11 +81,14 @@ class PositionBias:
 
     def __call__(self, length: int) -> Float[Tensor, "heads length length"]:
         """Return the bias of every query (rows) and key (columns); cached up to the longest sequence so far."""
-        if self._known is None or self._known.shape[-1] < length or self._known.device != self.table.device:
+        known = self._known  # read once: threads that forecast at the same time replace it
+        if known is None or known.shape[-1] < length or known.device != self.table.device:
             distances = torch.arange(1 - length, length, device=self.table.device)  # key − query
             numbers = self.table[T5Attention._relative_position_bucket(distances[None], **self.how)[0]].t().contiguous()
-            self._known = numbers.unfold(1, length, 1).flip(1)  # row i of a head: distances −i to length − 1 − i
-        return self._known[:, :length, :length]
+            self._known = known = numbers.unfold(1, length, 1).flip(
+                1
+            )  # row i of a head: distances −i to length − 1 − i
+        return known[:, :length, :length]
 
 
 class EncoderLayer:

@@ -14,6 +14,7 @@ from rankscope.errors import CheckpointError, FamilyError, OptionError
 from rankscope.forecast import make_fast
 from rankscope.forecast.batches import TOKENS, chunks, lengths_of
 from rankscope.forecast.decoding import Graphs, NotFiniteError
+from rankscope.forecast.network import PositionBias
 from rankscope.forecast.pipeline import load_pipeline
 
 LAYOUTS = ("dense", "factored", "thin", "head-width", "int8", "twice")
@@ -163,6 +164,16 @@ def test_steps_are_kept_by_shape(t5_folder: Path, both: Any) -> None:
     for horizon in (2, 3, 4):
         fast.predict([torch.arange(9.0)], prediction_length=horizon, **GREEDY)
     assert len(graphs.known) == 2
+
+
+def test_a_position_bias_is_of_the_length_that_was_asked_for_while_other_threads_ask(t5_folder: Path) -> None:
+    class Shared(PositionBias):
+        def __setattr__(self, name: str, value: Any) -> None:
+            shorter = name == "_known" and value is not None  # as if another thread had set its own just after
+            super().__setattr__(name, value[:, :1, :1] if shorter else value)
+
+    bias = Shared(load_pipeline(t5_folder).inner_model.encoder.block[0].layer[0].SelfAttention)
+    assert [bias(length).shape[1:] for length in (5, 3, 7)] == [(5, 5), (3, 3), (7, 7)]
 
 
 def test_series_are_encoded_with_little_padding() -> None:
