@@ -145,7 +145,9 @@ def is_known(pipeline: Any) -> bool:
 def make_fast(pipeline: Any) -> FastChronosPipeline | FastBoltPipeline:
     """Build a fast pipeline that shares the weights of a stock one, which stays available as ``inner_model``.
 
-    Weights are repacked and some tensors are derived from them: modify weights before, or rebuild the pipeline.
+    Weights are repacked, those of the given model too, and some tensors are derived from them: modify weights before,
+    or rebuild the pipeline. The given model still forecasts, and ``save_pretrained`` saves it; its weights may share
+    memory or be column-major now, which safetensors' ``save_file`` and ``save_model`` refuse.
     A fast pipeline is returned as it is.
 
     Raises:

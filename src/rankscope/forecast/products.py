@@ -60,8 +60,8 @@ class Product:
     """Product W x with the stacked matrices of dense layers.
 
     Args:
-        layers: layers of the stock module. Their weights become views of one matrix, so nothing is stored twice and
-            the layers still run, save and move as before.
+        layers: layers of the stock module. Their weights become views of one matrix, or are reordered, so nothing is
+            stored twice. They still run and move; ``save_pretrained`` saves them, safetensors' own functions refuse.
         packed: leave the single layer unchanged and, on a CPU, keep a copy of its weight in oneDNN's layout.
     """
 
