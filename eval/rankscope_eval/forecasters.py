@@ -115,7 +115,7 @@ class Forecaster:
 def open_forecaster(model: str | Path | Checkpoint, how: Forecasting | None = None) -> Forecaster:
     """Open a baseline by name, or a checkpoint: an open one, a hub id, a folder or a bundled name.
 
-    Checkpoints are loaded with `rankscope.load_pipeline`, by default with the fast runtime if supported.
+    Checkpoints are loaded with `rankscope.load_pipeline`, by default with runtime ``auto``.
 
     Raises:
         CheckpointError: the checkpoint is unreadable or cannot forecast.

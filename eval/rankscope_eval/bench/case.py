@@ -119,8 +119,8 @@ def read_case(text: str, *, runtime: str = "auto", dtype: str | None = None, rev
     return Case(model, how, kind, revision=revision)
 
 
-def checked(case: Case) -> Case:
-    """Resolve ``auto`` and validate the case against the model's headers.
+def checked(case: Case, device: str) -> Case:
+    """Resolve ``auto`` for a device and validate the case against the model's headers.
 
     Raises:
         CheckpointError: no such model, or unreadable.
@@ -129,6 +129,7 @@ def checked(case: Case) -> Case:
     if case.runtime == LOCAL:
         return case
     from rankscope.checkpoints import open_checkpoint
+    from rankscope.forecast.pipeline import resolve_runtime
 
     family = open_checkpoint(case.model, revision=case.revision).family
     if not family.forecastable:
@@ -137,9 +138,7 @@ def checked(case: Case) -> Case:
         )
     if case.runtime == "fast" and not family.fast:
         raise FamilyError(f"runtime fast does not support {family.title} ({case.model}); use stock or auto.")
-    if case.runtime != "auto":
-        return case
-    return replace(case, runtime="fast" if family.fast else "stock")
+    return replace(case, runtime=resolve_runtime(case.runtime, family, device))
 
 
 def sized(case: Case, settings: Settings, batch: int) -> Case:

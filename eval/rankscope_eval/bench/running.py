@@ -51,10 +51,10 @@ def run_bench(
     settings = replace(settings, device=resolve_device(settings.device))
     if not models:
         raise OptionError("no model given; give at least one.")
-    cases = [checked(one if isinstance(one, Case) else read_case(one)) for one in models]
+    cases = [checked(one if isinstance(one, Case) else read_case(one), settings.device) for one in models]
     base = cases[0]
     if baseline is not None:
-        base = checked(baseline if isinstance(baseline, Case) else read_case(baseline))
+        base = checked(baseline if isinstance(baseline, Case) else read_case(baseline), settings.device)
     cases = distinct([base, *cases])
     rows: list[BenchRow] = []
     failures: list[Failure] = []

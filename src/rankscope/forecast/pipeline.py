@@ -13,6 +13,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import RUNTIMES
 from rankscope.engine.device import resolve_device, resolve_dtype
 from rankscope.errors import CheckpointError, FamilyError, OptionError, RankscopeError, unknown_choice
+from rankscope.families import Family
 
 if TYPE_CHECKING:
     from chronos import BaseChronosPipeline
@@ -39,7 +40,7 @@ def load_pipeline(
         revision: branch, tag or commit of a hub model.
         runtime: ``stock``; ``fast`` for `rankscope.forecast`, with the same greedy forecasts and quantiles in float32
             (half precision rounds otherwise), and sample paths from the same distribution but other random numbers;
-            ``auto`` for ``fast`` if the family supports it.
+            ``auto`` for ``fast`` on a CPU if the family supports it, else ``stock``.
 
     Raises:
         CheckpointError: no such model, unreadable files, or weights outside the range of the dtype.
@@ -68,14 +69,22 @@ def load_pipeline(
         raise CheckpointError(f"{checkpoint.source}: chronos-forecasting cannot load it: {reason}") from error
     module = pipeline.inner_model.eval()
     _check_range(module, checkpoint.source)
-    if runtime == "stock":
+    if resolve_runtime(runtime, checkpoint.family, target) == "stock":
         return pipeline
-    from rankscope.forecast import is_known, make_fast
+    from rankscope.forecast import make_fast
 
-    if runtime == "auto" and not is_known(pipeline):
-        return pipeline
     own_weights(module, checkpoint)
     return make_fast(pipeline)
+
+
+def resolve_runtime(runtime: str, family: Family, device: str) -> str:
+    """Resolve ``auto`` to ``fast`` on a CPU if the family supports it, else ``stock``; others stay as they are.
+
+    The tests do not run ``fast`` on any other device.
+    """
+    if runtime != "auto":
+        return runtime
+    return "fast" if family.fast and device == "cpu" else "stock"
 
 
 def own_weights(module: nn.Module, checkpoint: Checkpoint) -> None:

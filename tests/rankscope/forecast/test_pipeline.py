@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from chronos import BaseChronosPipeline
 
 from rankscope import load_pipeline
 from rankscope.compress import CompressOptions, compress
@@ -111,6 +112,17 @@ def test_bad_options(options: dict[str, str], message: str, chronos_t5_folder: P
 def test_no_such_model() -> None:
     with pytest.raises(CheckpointError, match="no model"):
         load_pipeline("no-such-model")
+
+
+@pytest.mark.parametrize(("runtime", "loaded"), [("auto", "ChronosPipeline"), ("fast", "FastChronosPipeline")])
+def test_auto_is_stock_on_a_gpu(
+    runtime: str, loaded: str, chronos_t5_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = BaseChronosPipeline.from_pretrained
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(BaseChronosPipeline, "from_pretrained", lambda folder, device_map, dtype: load(folder))
+    assert type(load_pipeline(chronos_t5_folder, device="cuda", runtime=runtime)).__name__ == loaded
+    assert type(load_pipeline(chronos_t5_folder, runtime=runtime)).__name__ == "FastChronosPipeline"
 
 
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])

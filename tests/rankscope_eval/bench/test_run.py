@@ -19,7 +19,7 @@ from rankscope import load_pipeline
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.io import codec
 from rankscope_eval.bench import Case, Settings, read_case, run_bench
-from rankscope_eval.bench.case import LOCAL
+from rankscope_eval.bench.case import LOCAL, checked
 from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import cache_bytes, phases
 from rankscope_eval.bench.turns import Spread, ratios
@@ -113,6 +113,11 @@ def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any, work_of: A
     assert document["schema"] == "rankscope/bench@1"
     assert len(report.to_frame()) == 8
     assert reported[-1][0] == reported[-1][1]
+
+
+@pytest.mark.parametrize(("device", "runtime"), [("cpu", "fast"), ("cuda:0", "stock")])
+def test_auto_is_the_runtime_that_is_loaded_on_the_device(device: str, runtime: str) -> None:
+    assert checked(read_case("bundled"), device).runtime == runtime
 
 
 @pytest.mark.parametrize(
