@@ -247,12 +247,12 @@ def _environment(settings: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

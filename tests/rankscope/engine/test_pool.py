@@ -285,3 +285,14 @@ def test_an_address_where_no_cluster_answers() -> None:
         for written in (address, f"ray://{address}"):
             with pytest.raises(OptionError, match=f"no Ray cluster answers at '{written}': ConnectionRefusedError"):
                 open_pool(double, Engine("ray", address=written), 0)
+
+
+@pytest.mark.parametrize("blocked", [set(), {signal.SIGINT}])
+def test_signals_that_the_caller_blocks_stay_blocked(blocked: set[signal.Signals]) -> None:
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    try:
+        with Processes(print, 1, lambda _: None) as pool:
+            pool.start(0)
+        assert signal.pthread_sigmask(signal.SIG_SETMASK, blocked) == blocked
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
