@@ -7,6 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 import torch
@@ -50,10 +51,11 @@ def single_lapack_thread() -> Iterator[None]:
 def parallel_map(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
 ) -> Iterator[Result]:
-    """``function`` of every item, in order; at most one item per worker waits or runs at any time.
+    """``function`` of every item, in order; at most one item more than there are workers waits or runs at any time.
 
-    ``items`` is advanced in the calling thread. torch releases Python's lock inside its operations, so
-    threads are enough. An error in a worker is raised where its result would have been yielded.
+    ``items`` is advanced in the calling thread, which has its own number of torch threads again while it holds a
+    result. torch releases Python's lock inside its operations, so threads are enough. An error in a worker is raised
+    where its result would have been yielded.
 
     Raises:
         OptionError: ``workers`` below 1.
@@ -64,18 +66,16 @@ def parallel_map(
 
 def _parallel_map(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
     # OpenMP counts threads per calling thread, hence the initializer beside the process-wide setting
-    with (
-        single_lapack_thread(),
-        ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-    ):
-        running: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                running.append(pool.submit(function, item))
-                if len(running) > count:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
-        finally:
-            for future in running:
-                future.cancel()
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    source, running = iter(items), deque[Future[Result]]()
+    try:
+        while True:
+            with single_lapack_thread():
+                running.extend(pool.submit(function, item) for item in islice(source, count + 1 - len(running)))
+                if not running:
+                    return
+                result = running.popleft().result()
+            yield result
+    finally:
+        with single_lapack_thread():  # a worker that begins late sets the number of new threads, too
+            pool.shutdown(cancel_futures=True)

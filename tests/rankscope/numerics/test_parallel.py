@@ -69,6 +69,12 @@ def test_nested_blocks_and_iterators_that_end_in_the_order_of_their_begin() -> N
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_the_caller_keeps_its_threads_between_results() -> None:
+    results = parallel_map(lambda _: torch.get_num_threads(), range(9), 2)
+    assert [(inside, torch.get_num_threads()) for inside in results] == [(1, 2)] * 9
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_an_iterator_may_be_closed_by_another_thread() -> None:
     closed: list[bool] = []
 
