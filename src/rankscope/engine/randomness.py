@@ -1,13 +1,15 @@
-"""Torch's random state: seeded for what is computed, the caller's afterwards."""
+"""Random states: seeded for what is computed, the caller's afterwards."""
 
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,20 @@ Item = TypeVar("Item")
 TOGETHER = 32
 """Items that `seeded_items` makes at a time."""
 _LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Restore the random states of Python, NumPy and torch after the block."""
+    python, numpy, (cpu, cuda) = random.getstate(), np.random.get_state(), _state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        _restore(cpu, cuda)
+        if not cuda:  # the seed waits for GPUs that are used later
+            torch.cuda.manual_seed_all(torch.initial_seed())
 
 
 @contextlib.contextmanager

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import TrainerCallback
 
 from rankscope.engine import Progress
+from rankscope.engine.randomness import random_states_kept
 from rankscope.errors import RankscopeError
 from rankscope.io.atomic import atomic_folder
 from rankscope.io.run_store import RunStore
@@ -45,11 +44,10 @@ def as_saved(model: Any) -> Iterator[Any]:
     modes = {module: module.training for module in model.modules()}
     replaced = model.__dict__.pop("forward", None)
     cache = getattr(model.config, "use_cache", None)
-    states = _random_states()
     try:
-        model.eval()
-        model.config.use_cache = True
-        with torch.no_grad():
+        with random_states_kept(), torch.no_grad():
+            model.eval()
+            model.config.use_cache = True
             yield model
     finally:
         for module, training in modes.items():
@@ -57,21 +55,6 @@ def as_saved(model: Any) -> Iterator[Any]:
         if replaced is not None:
             model.__dict__["forward"] = replaced
         model.config.use_cache = cache
-        _restore(states)
-
-
-def _random_states() -> tuple[Any, ...]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return random.getstate(), np.random.get_state(), torch.random.get_rng_state(), cuda  # noqa: NPY002
-
-
-def _restore(states: tuple[Any, ...]) -> None:
-    python, numpy, cpu, cuda = states
-    random.setstate(python)
-    np.random.set_state(numpy)  # noqa: NPY002
-    torch.random.set_rng_state(cpu)
-    if cuda:
-        torch.cuda.set_rng_state_all(cuda)
 
 
 class Health(TrainerCallback):

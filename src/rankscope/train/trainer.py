@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.engine import Progress, silent
+from rankscope.engine.randomness import random_states_kept
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder
@@ -59,6 +60,7 @@ class PretrainReport:
     SCHEMA: ClassVar = "rankscope/pretrain@1"
 
 
+@random_states_kept()
 def pretrain(
     config: PretrainConfig,
     out: Path | str,

@@ -2,7 +2,9 @@
 
 import json
 import math
+import random
 
+import numpy as np
 import pytest
 import torch
 
@@ -31,6 +33,14 @@ def test_the_trained_folder_forecasts_in_plain_chronos(family, tmp_path, tiny):
     assert config_from_dict(record["config"]) == tiny(family)
     assert not list(tmp_path.glob("*.run"))
     assert not list((tmp_path / "model").glob("*.bin"))
+
+
+@pytest.mark.usefixtures("untyped")  # types are checked by random items
+def test_random_states_are_the_callers_afterwards(tmp_path, tiny):
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    pretrain(tiny(max_steps=1, warmup_steps=0), tmp_path / "model", device="cpu")
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    assert after == before
 
 
 @pytest.mark.slow

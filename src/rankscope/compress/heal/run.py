@@ -15,6 +15,7 @@ from rankscope.compress.card import write_card
 from rankscope.compress.heal.config import FILE, Budget, HealConfig, HealReport, read_report
 from rankscope.compress.heal.student import build_student, build_teacher, check_teacher, write_student
 from rankscope.engine import Progress, silent
+from rankscope.engine.randomness import random_states_kept
 from rankscope.errors import OptionError, OutputError
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_folder, refuse_workplace
@@ -50,6 +51,7 @@ MAY_CHANGE = ("log_steps", "save_seconds")
 """Settings that a resumed healing may change."""
 
 
+@random_states_kept()
 def heal(
     student: Checkpoint | str | Path,
     teacher: Checkpoint | str | Path,

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import random
 
 import numpy as np
 import pandas as pd
@@ -53,6 +54,16 @@ def test_the_loss_falls_and_the_folder_is_what_it_was(kind, method, teacher, stu
     assert {t.dtype for t in after.values()} == {torch.bfloat16}
     assert json.loads((tmp_path / "out" / "heal.json").read_text()) == codec.plain(report)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "student", "teacher"]
+
+
+@pytest.mark.usefixtures("untyped")  # types are checked by random items
+def test_random_states_are_the_callers_afterwards(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small = student(whole)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    heal(small, whole, short(steps=1), out=tmp_path / "out", device="cpu")
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    assert after == before
 
 
 @pytest.mark.slow
