@@ -109,6 +109,8 @@ def _check_range(module: nn.Module, source: str) -> None:
     Raises:
         CheckpointError: a weight is infinite.
     """
-    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if tensor.dtype == torch.float16 and not bool(tensor.isfinite().all()):
+    if module.dtype != torch.float16:
+        return
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):  # scales of int8 stay in bfloat16
+        if tensor.dtype in (torch.float16, torch.bfloat16) and not bool(tensor.half().isfinite().all()):
             raise CheckpointError(f"{source}: {name} exceeds the float16 range (65504); use bfloat16 or float32.")

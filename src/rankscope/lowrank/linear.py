@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from rankscope.errors import OptionError
 from rankscope.families import Factored
 from rankscope.numerics.factored import FactoredMatrix, joined_heads
-from rankscope.numerics.quantise import Quantised, rounded_rows
+from rankscope.numerics.quantise import SCALE_DTYPE, Quantised, rounded_rows
 
 
 class FactoredLinear(nn.Module):
@@ -106,7 +108,8 @@ class FactoredLinear(nn.Module):
 class Int8Linear(nn.Module):
     """y = diag(scale)·W x + b with ``weight`` in int8 (d_out, d_in) and ``weight_scale`` (d_out,).
 
-    It computes in the format of its scales, which is the model's, and takes inputs of any. Weights are not trained.
+    It computes in the format of its scales, ``dtype``, which is the model's, and takes inputs of any. Only float16 has
+    its scales in bfloat16: those of small rows are below float16's range. Weights are not trained.
 
     >>> layer = Int8Linear(nn.Linear(8, 6))
     >>> layer(torch.ones(3, 8)).shape, layer.weight.dtype, sorted(layer.state_dict())
@@ -117,26 +120,43 @@ class Int8Linear(nn.Module):
     """
 
     weight_scale: Tensor
+    _like: Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         rounded = rounded_rows(linear.weight)
         self.weight = nn.Parameter(rounded.values, requires_grad=False)
-        self.register_buffer("weight_scale", rounded.scale.to(linear.weight.dtype))
+        kind = linear.weight.dtype
+        self.register_buffer("weight_scale", rounded.scale.to(SCALE_DTYPE if kind == torch.float16 else kind))
+        self.register_buffer("_like", linear.weight.detach().new_empty(0), persistent=False)  # is cast with the model
         self.bias = linear.bias
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The format that it computes in."""
+        kind = self.weight_scale.dtype
+        return self._like.dtype if kind == SCALE_DTYPE else kind
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Int8Linear:
+        scale = self.weight_scale
+        super()._apply(fn, recurse)
+        if self.weight_scale.dtype == torch.float16:
+            self.weight_scale = scale.to(self.weight_scale.device, SCALE_DTYPE)
+        return self
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         """Multiply by the whole numbers, then by the scales: a row has one, and so has its output."""
-        dtype = self.weight_scale.dtype
+        dtype = self.dtype
         if dtype == torch.float16:  # sums of whole numbers would leave its range
             return nn.functional.linear(x.to(dtype), self.dense(), self.bias)
         out = nn.functional.linear(x.to(dtype), self.weight.to(dtype)) * self.weight_scale
         return out if self.bias is None else out + self.bias
 
     def dense(self) -> Float[Tensor, "d_out d_in"]:
-        """The matrix that this layer applies, in the format of its scales."""
-        return Quantised(self.weight, self.weight_scale).dense(self.weight_scale.dtype)
+        """The matrix that this layer applies, in its format."""
+        wide = torch.promote_types(self.dtype, self.weight_scale.dtype)
+        return Quantised(self.weight, self.weight_scale).dense(wide).to(self.dtype)
 
     def to_linear(self) -> nn.Linear:
         """A trainable layer of the same matrix and bias."""
@@ -159,4 +179,4 @@ def applied_weight(layer: nn.Module) -> Float[Tensor, "d_out d_in"]:
 
 def applied_dtype(layer: nn.Module) -> torch.dtype:
     """The format that a linear layer computes in."""
-    return (layer.weight_scale if isinstance(layer, Int8Linear) else layer.weight).dtype  # type: ignore[return-value]
+    return (layer if isinstance(layer, Int8Linear) else layer.weight).dtype  # type: ignore[return-value]

@@ -68,6 +68,18 @@ def test_float16_stays_in_its_range() -> None:
     assert bool(Int8Linear(linear)(torch.ones(1, 2048, dtype=torch.float16)).isfinite().all())
 
 
+@pytest.mark.parametrize("half", [lambda layer: layer.half(), lambda layer: layer.float().to(torch.float16)])
+@pytest.mark.parametrize("built", [torch.float32, torch.float16])
+def test_small_rows_keep_their_scales_in_float16(built: torch.dtype, half: Callable[[Any], Any]) -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(40, 30, bias=False, dtype=built)
+    nn.init.uniform_(linear.weight, -1e-5, 1e-5)
+    layer, exact = half(Int8Linear(linear)), quantise(linear.weight).dense()
+    assert torch.equal(layer.dense(), exact.half())
+    assert (layer.dtype, layer(torch.ones(1, 40)).dtype) == (torch.float16,) * 2
+    assert torch.equal(layer.float().dense(), exact)
+
+
 @pytest.mark.parametrize(("heads", "axis"), [(None, 0), (2, 0), (2, 1)])
 def test_factors_in_whole_numbers_apply_their_product(heads: int | None, axis: int) -> None:
     torch.manual_seed(0)
