@@ -85,9 +85,8 @@ class PositionBias:
         if known is None or known.shape[-1] < length or known.device != self.table.device:
             distances = torch.arange(1 - length, length, device=self.table.device)  # key − query
             numbers = self.table[T5Attention._relative_position_bucket(distances[None], **self.how)[0]].t().contiguous()
-            self._known = known = numbers.unfold(1, length, 1).flip(
-                1
-            )  # row i of a head: distances −i to length − 1 − i
+            # Row i of a head has the distances −i to length − 1 − i.
+            self._known = known = numbers.unfold(1, length, 1).flip(1)
         return known[:, :length, :length]
 
 
