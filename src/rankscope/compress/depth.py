@@ -1,9 +1,10 @@
 """Whole layers of the stacks, removed one by one where the forecasts miss them least.
 
-What is left are stock layers, renumbered, so that a dense model stays one that every runtime loads. The loss without
-some layers is measured, not estimated: no expansion around the gates of single terms reaches as far as a whole layer.
-It has the unit of allocation ``sensitivity`` all the same: the mean squared change of the quantiles in spreads of their
-series, or nats per token.
+What is left are stock layers, renumbered, so that a dense model stays one that every runtime loads; the encoder of a
+model that emits tokens one after the other never becomes shallower than its decoder. The loss without some layers is
+measured, not estimated: no expansion around the gates of single terms reaches as far as a whole layer. It has the unit
+of allocation ``sensitivity`` all the same: the mean squared change of the quantiles in spreads of their series, or nats
+per token.
 
 Layers leave greedily, each time the one that adds least to the loss per number that it stores. What a layer adds seldom
 falls when others have gone, so what was measured before stands in for a bound: only the candidate that looks cheapest
@@ -125,7 +126,7 @@ class Layers:
         return found
 
     def config(self, kept: Sequence[Layer], storage: Storage | None = None) -> dict[str, Any]:
-        """``config.json`` of the folder: a stock one, where nothing but layers is missing."""
+        """``config.json`` of the folder: a stock one, where nothing but layers is missing; see `fewest`."""
         storage = storage or self.storage
         source, layouts = self.source, self.layouts(kept)
         counts = {field: len(_of(kept, stack)) for stack, field in source.family.depth.items() if _of(kept, stack)}
@@ -134,6 +135,15 @@ class Layers:
             return config
         method = str((source.config.get("rankscope") or {}).get("method", DEPTH))
         return low_rank_config(config, source.family, layouts, method, storage)
+
+    def fewest(self, stack: str, kept: Sequence[Layer]) -> int:
+        """Layers that a stack needs beside those that are kept of the other one.
+
+        One, but for the encoder of a decoder that emits tokens one after the other: ``generate`` of transformers makes
+        caches for as many layers as the encoder has, and fails where the decoder has more.
+        """
+        deep = stack == "encoder" and self.source.family.decoding == "tokens"
+        return max(1, len(_of(kept, "decoder")) if deep else 0)
 
     def size(self, kept: Sequence[Layer], unit: str) -> int:
         """Size of the folder in layers, parameters or bytes."""
@@ -227,8 +237,9 @@ def remove(
     loss: Callable[[Sequence[Layer]], float],
     cost: Mapping[Layer, float],
     enough: Callable[[Sequence[Layer]], bool],
+    fewest: Callable[[str, Sequence[Layer]], int] = lambda stack, kept: 1,
 ) -> list[Removal]:
-    """Remove layers until there are few enough of them, or none can go: every stack keeps its last one.
+    """Remove layers until there are few enough of them, or none can go.
 
     Args:
         layers: all of them.
@@ -236,11 +247,12 @@ def remove(
         loss: mean loss of the layers that it is given.
         cost: of every layer.
         enough: whether nothing more has to go.
+        fewest: as `Layers.fewest`; by default every stack keeps its last one.
     """
     kept, now, removed = list(layers), 0.0, list[Removal]()
     known = dict.fromkeys(removable, -1e300)  # increase per cost, as last measured
     while not enough(kept):
-        candidates = [layer for layer in known if len(_of(kept, layer[0])) > 1]
+        candidates = [layer for layer in known if len(_of(kept, layer[0])) > fewest(layer[0], kept)]
         if not candidates:
             break
         fresh: dict[Layer, float] = {}
@@ -276,12 +288,17 @@ def drop_layers(
     def enough(kept: Sequence[Layer]) -> bool:
         return layers.size(kept, budget.kind) - fixed <= budget.limit
 
-    least = [layer for layer in everything if layer not in removable or layer[1] == 0]
+    bare = [layer for layer in everything if layer not in removable or layer[1] == 0]
+    least = [layer for layer in everything if layer in bare or layer[1] < layers.fewest(layer[0], bare)]
     if not enough(least):
+        what = "one layer in the " + " and the ".join(stacks)
+        if least != bare:
+            what = "the encoder has to stay as deep as the decoder, or transformers generates no tokens, which"
         raise OptionError(
-            f"{budget.kind} {budget.limit:.12g} is out of reach: one layer in the {' and the '.join(stacks)} leaves "
-            f"{layers.size(least, budget.kind) - fixed}; ask for at least that, or compress the result with method "
-            "joint."
+            f"{budget.kind} {budget.limit:.12g} is out of reach: {what} leaves "
+            f"{layers.size(least, budget.kind) - fixed}; ask for at least that, "
+            f"{'let layers of the decoder leave too (sites), ' if least != bare else ''}or compress the result with "
+            "method joint."
         )
     series = calibrated_on(source, how)
     losses = Losses(source, series, how.device)
@@ -294,7 +311,7 @@ def drop_layers(
         return losses(kept)
 
     cost = {layer: 1.0 if budget.kind == LAYERS else float(layers.parameters[layer]) for layer in removable}
-    removed = remove(everything, removable, loss, cost, enough)
+    removed = remove(everything, removable, loss, cost, enough, layers.fewest)
     kept = [layer for layer in everything if layer not in dict(removed)]
     jobs = [copied(source, old, new) for old, new in layers.names(kept).items()]
     with atomic_folder(out, force) as folder:

@@ -243,3 +243,27 @@ def test_a_sliced_stream_has_layers_that_fit_their_neighbours_only(deep: Any, tm
     compress(deep("chronos-bolt"), how, out=tmp_path / "sliced")
     with pytest.raises(OptionError, match="remove layers first"):
         compress(tmp_path / "sliced", CompressOptions(budget=Budget("layers", 4)), out=tmp_path / "small")
+
+
+def test_an_encoder_of_tokens_stays_as_deep_as_its_decoder(deep: Any, tmp_path: Path) -> None:
+    """With fewer layers transformers' ``generate`` makes too few caches for the decoder."""
+    from chronos import BaseChronosPipeline
+
+    folder = deep("chronos-t5")
+    tensors = load_file(folder / "model.safetensors")
+    for name, tensor in tensors.items():
+        if name.startswith("encoder.block.") and name.endswith((".o.weight", ".wo.weight")):
+            tensor.zero_()  # the encoder's layers cost nothing, so they would all leave first
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    compress(folder, CompressOptions(budget=Budget("layers", 4), calibration=FEW, refine=False), out=tmp_path / "small")
+    kept = [stack for stack, _ in left(tmp_path / "small")]
+    assert kept.count("encoder") >= kept.count("decoder")
+    found = BaseChronosPipeline.from_pretrained(tmp_path / "small").predict(torch.arange(20.0), prediction_length=3)
+    assert found.shape[-1] == 3
+    with pytest.raises(
+        OptionError, match=r"layers 2 is out of reach: the encoder has to stay as deep .* leaves 3; ask"
+    ):
+        compress(
+            folder, CompressOptions(budget=Budget("layers", 2), sites="encoder", calibration=FEW), out=tmp_path / "no"
+        )
+    assert not (tmp_path / "no").exists()
