@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankscope.errors import CheckpointError, unknown_choice
 from rankscope.families import t5
-from rankscope.families.layers import STACK_LAYERS, stack_blocks, teacher_forced, unmasked
+from rankscope.families.layers import STACK_LAYERS, forecast_only, stack_blocks, teacher_forced
 from rankscope.families.record import Config, Family, chronos_config, context_length, prediction_length
 from rankscope.families.series import check_series
 
@@ -74,7 +74,7 @@ def forecast_inputs(module: Any, context: Tensor, horizon: int) -> dict[str, Any
     """Tokens of the histories, without what none of them reaches back to, which would be read as padding."""
     seen = (~context.isnan()).any(dim=0)
     context = context[:, int(seen.int().argmax()) :] if bool(seen.any()) else context[:, -1:]
-    return unmasked(model_inputs(module, context))
+    return forecast_only(model_inputs(module, context))
 
 
 def target_tokens(module: Any, context: Tensor, future: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError, FamilyError, RankscopeError
 from rankscope.families import informer, patchtst, t5, vit
-from rankscope.families.layers import shift_right
+from rankscope.families.layers import decoder_reads
 from rankscope.families.loading import load_part, output_of
 from rankscope.families.record import MOST_LAYERS, Config, Family, Modality, Shapes
 from rankscope.families.sites import Site
@@ -106,7 +106,7 @@ def _inputs(module: Any, series: Tensor, modality: Modality) -> dict[str, Any]:
         if "use_cache" in takes:
             inputs["use_cache"] = False
         if module.config.is_encoder_decoder:
-            inputs["decoder_input_ids"] = shift_right(tokens, int(module.config.decoder_start_token_id or pad or 0))
+            inputs |= decoder_reads(tokens, mask, int(module.config.decoder_start_token_id or pad or 0))
         return inputs
     if modality == "image" and "pixel_values" in takes:
         return vit.model_inputs(module, series)

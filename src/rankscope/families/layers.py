@@ -254,20 +254,27 @@ def teacher_forced(tokens: Tensor, mask: Tensor, start: int) -> dict[str, Any]:
 
     Keys and values are not kept: of wide models a cache that nobody reads takes more memory than all else.
     """
-    return {
-        "input_ids": tokens,
-        "attention_mask": mask,
-        "decoder_input_ids": shift_right(tokens, start),
-        "use_cache": False,
-    }
+    return {"input_ids": tokens, "attention_mask": mask, **decoder_reads(tokens, mask, start), "use_cache": False}
 
 
-def unmasked(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Leave out a mask that shuts out nothing: with one, every attention makes a bias of its own for every series."""
+def decoder_reads(tokens: Tensor, mask: Tensor, start: int) -> dict[str, Tensor]:
+    """Keyword arguments by which a decoder reads tokens (series, tokens), shifted; a mask where some are padding."""
+    inputs = {"decoder_input_ids": shift_right(tokens, start)}
+    if not bool(mask[:, :-1].all()):  # nobody reads the last one
+        inputs["decoder_attention_mask"] = shift_right(mask, 1)
+    return inputs
+
+
+def forecast_only(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what the decoder read, and a mask that shuts out nothing.
+
+    With one, every attention makes a bias of its own for every series.
+    """
     mask = inputs.get("attention_mask")
-    if mask is None or not bool(mask.all()):
-        return inputs
-    return {name: value for name, value in inputs.items() if name != "attention_mask"}
+    unused = {"decoder_input_ids", "decoder_attention_mask"}
+    if mask is not None and bool(mask.all()):
+        unused.add("attention_mask")
+    return {name: value for name, value in inputs.items() if name not in unused}
 
 
 def shift_right(tokens: Tensor, start: int) -> Tensor:

@@ -11,12 +11,12 @@ from torch import Tensor
 from rankscope.errors import DataError
 from rankscope.families.layers import (
     STACK_LAYERS,
+    forecast_only,
     has_decoder,
     stack_blocks,
     stack_shapes,
     stack_sites,
     teacher_forced,
-    unmasked,
 )
 from rankscope.families.loading import whole_model
 from rankscope.families.record import Config, Family, LowRank, Shapes, positive
@@ -125,7 +125,7 @@ FAMILY = Family(
     hub_ids=("google-t5/t5-small", "google-t5/t5-base", "google-t5/t5-large"),
     stand_in="bundled-t5-text",
     decoding="tokens",
-    forecast_inputs=lambda module, context, horizon: unmasked(model_inputs(module, context)),
+    forecast_inputs=lambda module, context, horizon: forecast_only(model_inputs(module, context)),
     target_tokens=lambda module, context, future: future.long().to(module.device),
     low_rank=LOW_RANK,
     depth=STACK_LAYERS,

@@ -114,8 +114,9 @@ def measure_flow(
 ) -> FlowReport:
     """Spectra and ε-ranks of every layer's input over a corpus, beside those of the layer's weights.
 
-    The input matrix of a layer holds every real position of every series as a row. Its singular values come
-    from a streamed float64 QR, so they keep their digits and memory does not grow with the corpus. In a
+    The input matrix of a layer holds every real position of every series as a row; PatchTST, PatchTSMixer, Informer and
+    Autoformer have no mask of positions, so that of series shorter than their context the padding counts too. Singular
+    values come from a streamed float64 QR, so they keep their digits and memory does not grow with the corpus. In a
     Chronos-Bolt decoder there is one position per series.
 
     The constant signal turns all time steps into one token. T5 adds no positions to the residual stream, so equal

@@ -12,6 +12,7 @@ from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import OptionError
 from rankscope.io import codec
 from rankscope.measure.flow import FlowReport, measure_flow
+from rankscope.measure.hooks import stream_triangles
 from rankscope.numerics import eps_ranks
 from rankscope.series.signals import corpus
 
@@ -161,3 +162,36 @@ def test_equal_reports_are_equal_and_others_are_not(bolt_folder: Path) -> None:
     report = measure_flow(bolt_folder, n=2, length=16)
     assert copy.deepcopy(report) == report
     assert measure_flow(bolt_folder, n=2, length=16, eps=0.2) != report
+
+
+@pytest.mark.parametrize("stand_in", ["bundled", "bundled-wavetoken", "bundled-t5-text"])
+def test_padding_is_no_row_of_a_decoder_and_is_not_read(stand_in: str) -> None:
+    """The rows are those of the encoder's real positions, and other padding leaves them what they are."""
+    checkpoint = open_checkpoint(stand_in)
+    module, family = checkpoint.module(), checkpoint.family
+    if family.modality == "text":
+        series = torch.randint(2, 50, (4, 24), generator=torch.Generator().manual_seed(0)).float()
+        series[1:, :16] = 0  # left-padded
+    else:
+        series = corpus("sine", 4, 24, 3)
+        series[1:, :16] = torch.nan
+    inputs = family.model_inputs(module, series)
+    mask = inputs["decoder_attention_mask"]
+    assert mask[:, 0].all()
+    assert torch.equal(mask[:, 1:], inputs["attention_mask"][:, :-1])
+    with stream_triangles(family.blocks(module)) as found, torch.no_grad():
+        states = module(**inputs, output_hidden_states=True).decoder_hidden_states
+    for (stack, layer), triangle in found.items():
+        assert triangle.tokens == int((mask if stack == "decoder" else inputs["attention_mask"]).sum())
+        if stack == "decoder":
+            rows = states[layer][mask > 0].double()
+            torch.testing.assert_close(triangle.r.T @ triangle.r, rows.T @ rows, rtol=1e-4, atol=1e-4)
+    other = {**inputs, "decoder_input_ids": inputs["decoder_input_ids"].masked_fill(mask == 0, 7)}
+    with torch.no_grad():
+        again = module(**other, output_hidden_states=True).decoder_hidden_states
+    torch.testing.assert_close(again[-1][mask > 0], states[-1][mask > 0])
+
+
+def test_a_decoder_of_whole_series_has_no_mask(chronos_t5_folder: Path) -> None:
+    checkpoint = open_checkpoint(chronos_t5_folder)
+    assert "decoder_attention_mask" not in checkpoint.family.model_inputs(checkpoint.module(), corpus("sine", 2, 24, 3))

@@ -16,6 +16,7 @@ from rankscope.compress.calibration.moments import MomentSink
 from rankscope.engine.randomness import seeded
 from rankscope.errors import FamilyError
 from rankscope.families import Family, Site
+from rankscope.families.layers import decoder_reads
 from rankscope.series import Columns
 
 MEMORY = "memory"
@@ -85,11 +86,8 @@ def pass_inputs(
         return inputs
     start, pad = (int(getattr(module.config, f"{name}_token_id") or 0) for name in ("decoder_start", "pad"))
     tokens = family.target_tokens(module, context, future)
-    first = torch.full_like(tokens[:, :1], start)
-    inputs["decoder_input_ids"] = torch.cat([first, tokens[:, :-1]], dim=1)
-    if bool((tokens == pad).any()):  # values that are missing: no forecast ever reads one
-        inputs["decoder_attention_mask"] = torch.cat([torch.ones_like(first), (tokens[:, :-1] != pad).long()], dim=1)
-    return inputs
+    # values that are missing are padding: no forecast ever reads one
+    return {**inputs, **decoder_reads(tokens, (tokens != pad).long(), start)}
 
 
 def questions(
