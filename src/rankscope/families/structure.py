@@ -171,6 +171,9 @@ def _fused(matrices: Shapes, config: Config, stack: Stack | None) -> Iterator[_A
         width = rows // total
         parts = _parts(heads or 1, keys or 1, width, _interleaved(config, leaf))
         names = _with_output(dict.fromkeys("qkv", name), matrices, home, columns, (heads or 1) * width)
+        # state-space models such as Mamba call theirs in_proj too
+        if leaf.lower() == "in_proj" and ("o" not in names or (heads is None and rows != 3 * columns)):
+            continue
         yield _Attention(home, names, {**parts, "o": None}, transposed, heads, width if heads else None)
 
 

@@ -228,3 +228,20 @@ def test_guessing_needs_no_module(native_checkpoint: Opened) -> None:
     assert {"self.q", "cross.q", "cross.o", "mlp_in", "mlp_out"} <= roles
     heads = {site.stack: site.heads for site in family.sites(checkpoint.config) if site.kind == "attention"}
     assert heads == {"encoder": 2, "decoder": 4}
+
+
+def test_the_fused_matrix_of_a_state_space_model_is_no_attention() -> None:
+    shapes: dict[str, tuple[int, ...]] = {"backbone.embeddings.weight": (100, 768)}
+    for layer in range(2):
+        mixer = f"backbone.layers.{layer}.mixer"
+        shapes |= {f"{mixer}.in_proj.weight": (3072, 768), f"{mixer}.out_proj.weight": (768, 1536)}
+        shapes |= {f"{mixer}.x_proj.weight": (80, 1536), f"{mixer}.dt_proj.weight": (1536, 48)}
+    for config in ({"model_type": "mamba"}, {"model_type": "mamba", "num_heads": 24}):
+        with pytest.raises(FamilyError, match="no attention was found by structure"):
+            find_structure(config, shapes)
+
+
+@pytest.mark.parametrize("heads", [{}, {"num_heads": 4}])
+def test_a_fused_in_proj_with_its_output_is_an_attention(heads: dict[str, int]) -> None:
+    shapes = {"layers.0.attn.in_proj.weight": (48, 16), "layers.0.attn.out_proj.weight": (16, 16)}
+    assert [site.role for site in find_structure(heads, shapes).sites] == [f"self.{letter}" for letter in "qkvo"]
