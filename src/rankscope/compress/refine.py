@@ -153,7 +153,7 @@ def refine(
     """Refit all matrices that write to the residual streams of a smaller model.
 
     Both models run over all series once, side by side: every batch waits at each sublayer until that is refitted. Of
-    wide models, whose states would fill the memory meanwhile, the first series are enough; see `HELD`.
+    wide models, whose states would fill the memory meanwhile, some series are enough; see `HELD`.
 
     Args:
         source: the original.
@@ -176,7 +176,7 @@ def refine(
         targets = {one: one for one, after in points(shapes).items() if after is not None}
     if not targets or len(series) < 2:
         return {}
-    series = _affordable(source, series)
+    series = affordable(source, series)
     size = max(1, min(BATCH, len(series) // FOLDS))
     place = resolve_device(device)
     models: list[Any] = [one.to(place).eval() for one in (source.module(torch.float32), smaller)]
@@ -272,8 +272,8 @@ def _in_float32(name: str, shape: tuple[int, ...], stored: torch.dtype) -> tuple
     return (TensorSpec(name, shape, torch.float32 if stored.is_floating_point or stored == torch.int8 else stored),)
 
 
-def _affordable(source: Checkpoint, series: CalibrationSet) -> CalibrationSet:
-    """As many of the first series as `HELD` has room for, one batch at least.
+def affordable(source: Checkpoint, series: CalibrationSet) -> CalibrationSet:
+    """As many series, evenly spread over the set, as `HELD` has room for, one batch at least.
 
     A pass that waits holds about six rows of the stream, two as wide as the widest layer and two of attention weights.
     """
@@ -284,7 +284,10 @@ def _affordable(source: Checkpoint, series: CalibrationSet) -> CalibrationSet:
     widest = max(max(source.shape(site)) for site in source.sites(["attention", "mlp"]))
     weights = tokens * int(source.config["num_heads"])
     most = max(HELD // (4 * tokens * (6 * width + 2 * widest + 2 * weights)), BATCH)
-    return replace(series, context=series.context[:most], future=series.future[:most])
+    if most >= len(series):
+        return series
+    chosen = torch.linspace(0, len(series) - 1, most).long()  # some of every part of a combined set
+    return replace(series, context=series.context[chosen], future=series.future[chosen])
 
 
 def _batches(

@@ -19,7 +19,7 @@ from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import CalibrationSet, calibrate, calibration_set, named_set
 from rankscope.compress.calibration.passes import answer, by_length, pass_inputs
 from rankscope.compress.pausing import THREAD, PausingPass
-from rankscope.compress.refine import BATCH, FOLDS, RIDGES, SKETCH, Sums, refine, update
+from rankscope.compress.refine import BATCH, FOLDS, RIDGES, SKETCH, Sums, affordable, refine, update
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 
@@ -307,3 +307,16 @@ def test_without_their_series_they_are_not(made: Made, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot be regenerated"):
         compress(source, replace(how, refine=True), out=tmp_path / "refined")
     assert not (tmp_path / "refined").exists()
+
+
+def test_of_a_wide_model_some_series_of_every_part_are_refitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_checkpoint("bundled-bolt")
+    values = torch.arange(100.0)[:, None]
+    series = CalibrationSet("two parts", values.expand(-1, 64).clone(), values.expand(-1, 8).clone())
+    assert len(affordable(source, series)) == 100
+    monkeypatch.setattr("rankscope.compress.refine.HELD", 1)
+    some = affordable(source, series)
+    assert len(some) == BATCH
+    assert torch.equal(some.context[:, 0], some.future[:, 0])
+    assert [float(some.context[0, 0]), float(some.context[-1, 0])] == [0, 99]
+    assert some.context[:, 0].diff().aminmax() == (6, 7)
