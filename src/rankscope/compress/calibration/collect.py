@@ -43,7 +43,7 @@ from rankscope.engine import Progress, silent
 from rankscope.engine.device import fast_products, in_bfloat16, resolve_device, resolve_dtype
 from rankscope.engine.interrupts import uninterrupted
 from rankscope.engine.memory import give_back
-from rankscope.errors import DataError, FamilyError, OptionError, check_count, unknown_choice
+from rankscope.errors import FamilyError, OptionError, check_count, unknown_choice
 from rankscope.families import Site, compressible
 from rankscope.io.run_store import RunStore
 from rankscope.numerics import effective_rank
@@ -100,7 +100,7 @@ def calibrate(
     Raises:
         OptionError: an unknown decoder, a batch size below 1, or ``file`` holds a calibration with other settings.
         OutputError: an unfinished one has other settings, or another process is at work on it.
-        DataError: the set is empty, or a layer's input is not finite.
+        DataError: a layer's input is not finite.
         FamilyError: a family that is not compressed, or sample paths of a text model.
     """
     if checkpoint.family.low_rank is None:
@@ -112,8 +112,6 @@ def calibrate(
         raise OptionError(unknown_choice("decoder", decoder, DECODERS))
     if decoder == "sampled" and not checkpoint.family.forecastable:
         raise FamilyError(f"a {checkpoint.family.title} model draws no sample paths: leave its decoder at teacher.")
-    if not len(series):
-        raise DataError("the calibration set is empty: name at least one series.")
     check_count("batch_size", batch_size)
     kind = resolve_dtype(dtype) or torch.float32
     chosen = checkpoint.sites() if sites is None else sites

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.moments import MomentSink
 from rankscope.engine.randomness import seeded
-from rankscope.errors import FamilyError
+from rankscope.errors import DataError, FamilyError
 from rankscope.families import Family, Site
 from rankscope.families.layers import decoder_reads
 from rankscope.series import Columns
@@ -31,7 +31,7 @@ GROUP = ".layer.1.self_attention."
 
 @dataclass(frozen=True)
 class CalibrationSet:
-    """Histories and their futures.
+    """Histories and their futures; series whose history holds no observation are left out.
 
     Attributes:
         name: how it was asked for.
@@ -39,6 +39,9 @@ class CalibrationSet:
         future: (series, horizon) in float32.
         columns: column names that its files were read with; None for the usual ones.
         freq: frequency that its files were read with; None where it was inferred.
+
+    Raises:
+        DataError: no series is left.
     """
 
     name: str
@@ -46,6 +49,14 @@ class CalibrationSet:
     future: Float[Tensor, "series horizon"]
     columns: Columns | None = None
     freq: str | None = None
+
+    def __post_init__(self) -> None:
+        seen = ~self.context.isnan().all(dim=1)
+        if not bool(seen.any()):
+            raise DataError(f"calibration set {self.name!r} holds no series with an observation: name at least one.")
+        if not bool(seen.all()):
+            object.__setattr__(self, "context", self.context[seen])
+            object.__setattr__(self, "future", self.future[seen])
 
     def __len__(self) -> int:
         return len(self.context)

@@ -214,13 +214,27 @@ def test_models_without_paths(make: Callable[..., Checkpoint]) -> None:
         calibrate(make("t5"), texts(), decoder="sampled")
 
 
-def test_nothing_to_calibrate_on(make: Callable[..., Checkpoint]) -> None:
-    empty = CalibrationSet("none", torch.zeros(0, 24), torch.zeros(0, HORIZON))
-    with pytest.raises(DataError, match="the calibration set is empty"):
-        calibrate(make("chronos-bolt"), empty)
-    blank = CalibrationSet("blank", torch.full((2, 24), torch.nan), torch.zeros(2, HORIZON))
-    with pytest.raises(DataError, match="every value is NaN"):
-        calibrate(make("chronos-t5"), blank)
+@pytest.mark.parametrize("context", [torch.zeros(0, 24), torch.full((2, 24), torch.nan)])
+def test_nothing_to_calibrate_on(context: torch.Tensor) -> None:
+    with pytest.raises(DataError, match=r"^calibration set 'none' holds no series with an observation: name at least"):
+        CalibrationSet("none", context, torch.zeros(len(context), HORIZON))
+
+
+@pytest.mark.parametrize("method", ["whitened", "joint", "depth"])
+def test_series_without_an_observation_are_left_out(
+    method: str, make: Callable[..., Checkpoint], tmp_path: Path
+) -> None:
+    checkpoint, given = make("chronos-t5"), series()
+    blank = torch.full_like(given.context[:1], torch.nan)
+    more = CalibrationSet(
+        given.name, torch.cat([blank, given.context]), torch.cat([torch.zeros_like(given.future[:1]), given.future])
+    )
+    assert len(more) == len(given)
+    torch.testing.assert_close(more.future, given.future, rtol=0, atol=0, equal_nan=True)
+    for name, one in (("plain", given), ("more", more)):
+        compress(checkpoint, CompressOptions(ratio=0.9, method=method, calibration=one, probe=one), out=tmp_path / name)
+    plain, found = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "more"))
+    assert plain == found
 
 
 def test_words_that_are_not_known(make: Callable[..., Checkpoint]) -> None:
