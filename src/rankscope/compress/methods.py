@@ -85,6 +85,7 @@ def whitened(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposit
     U_r U_rᵀ W C^{1/2}, and U_r U_rᵀ W attains it whether or not C is invertible. No root, inverse or Cholesky factor of
     C is needed, and one eigendecomposition serves every rank. Outputs of the compressed layer are the principal
     components of the layer's own. A matrix that is taller than wide goes through C^{1/2} instead, whose side is d_in.
+    Ranks beyond the directions that the inputs show go to what else W has.
 
     ``sigma`` are the root mean squares of the outputs along U.
     """
@@ -96,7 +97,7 @@ def whitened(matrix: Matrix, moments: InputMoments, seed: int = 0) -> Decomposit
         root, _ = symmetric_root(c)
         seen = w @ root
         values, vectors = torch.linalg.eigh(_symmetric(seen.mT @ seen))
-        u = _orthonormal(seen @ vectors.flip(1))
+        u = _completed(seen @ vectors.flip(1), w)
     sigma = values.flip(0).clamp(min=0.0).sqrt()
     return Decomposition(_clean(sigma), u, u.mT @ w)
 
@@ -327,11 +328,16 @@ def _clean(sigma: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
     return torch.where(sigma**2 > NEGLIGIBLE * sigma[0] ** 2, sigma, torch.zeros_like(sigma))
 
 
-def _orthonormal(columns: Float[Tensor, "d k"]) -> Float[Tensor, "d k"]:
-    """Columns of length one; zero ones stay zero: directions that no input has."""
+def _completed(columns: Float[Tensor, "d k"], w: Float[Tensor, "d n"]) -> Float[Tensor, "d k"]:
+    """Columns of length one; zero ones, which no input has, become the leading directions of W outside the others."""
     norms = columns.norm(dim=0)
     kept = norms > NEGLIGIBLE**0.5 * norms.max()
-    return torch.where(kept, columns / norms.where(kept, torch.ones_like(norms)), torch.zeros_like(columns))
+    made = torch.where(kept, columns / norms.where(kept, torch.ones_like(norms)), torch.zeros_like(columns))
+    if not bool(kept.all()):
+        left, s, _ = torch.linalg.svd(w - made @ (made.mT @ w), full_matrices=False)
+        more = torch.where(s > NEGLIGIBLE**0.5 * w.norm(), left, torch.zeros_like(left))
+        made[:, ~kept] = more[:, : int((~kept).sum())]
+    return made
 
 
 def _wide(matrix: Tensor | FactoredMatrix) -> torch.dtype:

@@ -281,3 +281,17 @@ def test_moments_that_have_overflowed_cannot_be_made(bad: float) -> None:
     c[1, 1] = bad
     with pytest.raises(DataError, match="NaN or Inf"):
         moments(c)
+
+
+@pytest.mark.parametrize(("shape", "own"), [((20, 12), 12), ((20, 12), 5), ((12, 20), 12)])
+def test_ranks_that_the_inputs_do_not_need_are_used_all_the_same(shape: tuple[int, int], own: int) -> None:
+    """Inputs have 3 directions; the cut stays exact on them, and is as close to W as its rank allows a projection."""
+    w = matrix_with(0.7 ** torch.arange(own), *shape)
+    c = coloured(0, shape[1], rank=3)
+    found = whitened(w, moments(c))
+    for rank in range(1, 9):
+        dense = found.at(rank).dense()
+        sigma = torch.linalg.svdvals(w @ symmetric_root(c)[0])
+        assert error(w, dense, c) == pytest.approx(float(sigma[rank:].norm()), abs=1e-6 * float(sigma[0]))
+        assert int(torch.linalg.matrix_rank(dense, rtol=1e-8)) == min(rank, own)
+    assert float((w - dense).norm()) < float((w - found.at(3).dense()).norm())
