@@ -233,7 +233,7 @@ class Budget:
         if self.kind == TIME:
             if not (number and 0.0 < self.limit <= 1.0):
                 raise OptionError(f"{given} must lie in (0, 1]: it is a share of the original's; try 0.5.")
-        elif not (number and 1 <= self.limit < math.inf):
+        elif not (number and 1 <= self.limit < math.inf and float(self.limit).is_integer()):
             raise OptionError(f"{given} is no budget: give a whole number, at least 1.")
 
     def used(self, sites: Sequence[SitePlan]) -> float:

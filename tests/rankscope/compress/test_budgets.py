@@ -165,6 +165,13 @@ def test_what_is_no_limit_is_refused(kind: str, limit: Any) -> None:
         Budget(kind, limit)
 
 
+@pytest.mark.parametrize("kind", ["bytes", "parameters", "cache-bytes", "layers"])
+def test_sizes_are_whole_numbers(kind: str) -> None:
+    with pytest.raises(OptionError, match=rf"^{kind} 1\.5 is no budget: give a whole number, at least 1\.$"):
+        Budget(kind, 1.5)
+    assert Budget(kind, 2.0).limit == 2
+
+
 @pytest.mark.usefixtures("untyped")
 def test_a_ratio_is_a_number() -> None:
     assert Budget("ratio", "0.4").limit == 0.4  # type: ignore[arg-type]
