@@ -5,6 +5,7 @@ import torch
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.compress import CompressOptions, compress
+from rankscope.errors import FamilyError
 from rankscope.measure.cache import cache_bytes
 
 
@@ -20,6 +21,30 @@ def test_bytes_of_a_cache_that_transformers_filled(tmp_path, write_checkpoint, t
         ).past_key_values
     kept = [tensor for part in (filled.self_attention_cache, filled.cross_attention_cache) for tensor in tensors(part)]
     assert cache_bytes(checkpoint) == sum(tensor.nbytes for tensor in kept)
+
+
+@pytest.mark.parametrize(("kind", "field"), [("chronos-t5", "eos"), ("chronos-bolt", "reg")])
+def test_a_last_token_counts_where_there_is_one(kind: str, field: str, tmp_path, write_checkpoint, tiny_config) -> None:
+    bytes_of = []
+    for number, has in enumerate((True, False)):
+        config = tiny_config(kind)
+        config["chronos_config"][f"use_{field}_token"] = has
+        bytes_of.append(cache_bytes(open_checkpoint(write_checkpoint(tmp_path / str(number), config))))
+    checkpoint = open_checkpoint(tmp_path / "0")
+    rows = sum(
+        checkpoint.shape(site)[0] for site in checkpoint.sites("attention") if site.role in ("cross.k", "cross.v")
+    )
+    assert bytes_of[0] - bytes_of[1] == 4 * rows > 0
+
+
+@pytest.mark.parametrize("model", ["bundled-patchtsmixer", "bundled-totem", "bundled-patchtst"])
+def test_what_has_no_decoder_keeps_nothing(model: str) -> None:
+    assert cache_bytes(open_checkpoint(model)) == 0
+
+
+def test_decoders_that_are_not_compressed_are_refused() -> None:
+    with pytest.raises(FamilyError, match="bundled-timesfm is a TimesFM model, whose cache is not known"):
+        cache_bytes(open_checkpoint("bundled-timesfm"))
 
 
 def tensors(cache: object) -> list[torch.Tensor]:
