@@ -31,6 +31,7 @@ class Tap(ABC):
     Attributes:
         module: name of the layer.
         before: whether the place is the layer's input; else it is its output.
+        activations: of every term in this forward pass, once a `MatrixTap` has needed them.
         worth: squared gradients of the gates of all terms, by spectrum.
         scale: what a squared gradient counts for in the mean loss; None until a probe was shown.
     """
@@ -53,7 +54,7 @@ class Tap(ABC):
         self.module, self.before = module, before
         self.place: Any = None
         self.input: Any = None
-        self.shown: Any = None
+        self.activations: Any = None
 
     @abstractmethod
     def take(self, gradient: Tensor, apart: Tensor) -> None:
@@ -90,9 +91,9 @@ class MatrixTap(Tap):
 
     def take(self, gradient: Tensor, apart: Tensor) -> None:
         """Activation of every term times the gradient along its output."""
-        if self.shown is None:  # the same in all backward passes of a forward pass
-            self.shown = self.rows(self.input, len(apart)).to(gradient) @ self.down.to(gradient).mT
-        gates = (self.shown * (self.rows(gradient, len(apart)) @ self.up.to(gradient))).sum(dim=1)
+        if self.activations is None:  # the same in all backward passes of a forward pass
+            self.activations = self.rows(self.input, len(apart)).to(gradient) @ self.down.to(gradient).mT
+        gates = (self.activations * (self.rows(gradient, len(apart)) @ self.up.to(gradient))).sum(dim=1)
         self.worth[0] += self.shared(gates, apart).double().square().sum(dim=0).cpu()
         unload(self.down, self.up)
 
@@ -195,7 +196,7 @@ def watched(module: nn.Module, taps: Sequence[Tap]) -> Iterator[None]:
         for handle in handles:
             handle.remove()
         for tap in taps:
-            tap.place = tap.input = tap.shown = None
+            tap.place = tap.input = tap.activations = None
 
 
 def _before(tap: Tap) -> Callable[..., tuple[Tensor]]:
@@ -208,7 +209,7 @@ def _before(tap: Tap) -> Callable[..., tuple[Tensor]]:
 
 def _after(tap: Tap) -> Callable[..., Tensor]:
     def hook(_: Any, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        tap.input, tap.shown, tap.place = args[0], None, _differentiable(out)
+        tap.input, tap.activations, tap.place = args[0], None, _differentiable(out)
         return tap.place
 
     return hook

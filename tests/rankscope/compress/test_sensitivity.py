@@ -375,4 +375,4 @@ def test_a_tap_looks_at_the_inputs_of_its_own_pass() -> None:
                 tap.take(gradient, torch.arange(2))
                 want += ((x @ terms.down.mT) * (gradient @ terms.up)).sum(dim=1).square().sum(dim=0)
     torch.testing.assert_close(tap.worth[0].float(), want)
-    assert tap.shown is None
+    assert tap.activations is None
