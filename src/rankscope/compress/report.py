@@ -44,7 +44,8 @@ class SiteReport:
         relative_error: the same over ‖W‖₂, never above ε but where ranks are
             rounded to a multiple; of heads the largest.
         lost: share of the squared norm that was cut off, in the norm of the method; of heads the largest; of a layer
-            that left, what that added to the mean loss.
+            that left, what that added to the mean loss. What was chosen by the gradients of a probe (narrower streams,
+            values and outputs) is priced with the same ones: too low for other series.
         note: why a matrix was kept as it was, empty where it was not.
         removed: of a layer, 1 for the first that left; None where nothing was removed.
     """

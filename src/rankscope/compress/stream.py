@@ -42,7 +42,8 @@ class Basis:
     """Coordinates of the stream at one point, the ones that the answers miss most first.
 
     Attributes:
-        sigma: root of the loss that every coordinate is worth, descending.
+        sigma: root of the loss that every coordinate is worth on the gradient samples that chose it, descending; on
+            others what is dropped is worth more, so it ranks and is no loss to expect.
         read: columns of which A is made: the best AB of rank k is read[:, :k] write[:k].
         write: rows of which B is made.
     """
@@ -110,7 +111,7 @@ def stream_taps(source: Checkpoint) -> list[StreamTap]:
 def measure(
     source: Checkpoint, how: CompressOptions, progress: Progress, taps: Sequence[StreamTap] | None = None
 ) -> dict[str, Basis]:
-    """Coordinates of every point of a model that has no narrower streams yet.
+    """Coordinates of every point of a model that has no narrower streams yet, chosen and priced with the same samples.
 
     Args:
         source: the model.

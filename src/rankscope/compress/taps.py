@@ -129,7 +129,10 @@ class PairTap(Tap):
             self.kept.append(torch.cat(kept, dim=1))
 
     def measured(self, cut: Cut, spectra: Sequence[Spectrum]) -> tuple[Cut, list[Spectrum]]:
-        """Make terms of values and outputs anew, in the norm of their output-gradient moment."""
+        """Make terms of values and outputs anew, in the norm of their output-gradient moment.
+
+        They are chosen and priced with the same gradient samples, so on others those that are cut cost more.
+        """
         if self.cut.pair == "vo":
             self.cut = replace(self.cut, gradients=self.gradients())
             inner = self.cut.terms({})
