@@ -171,8 +171,9 @@ class Taught(Dataset):
 
 
 def taught_loss(model: Any, batch: Mapping[str, Tensor], truth: float) -> Float[Tensor, ""]:
-    """``truth`` · quantile loss per value of all series + (1 − ``truth``) · `quantile_distance` to the teacher.
+    """``truth`` · quantile loss of all series + (1 − ``truth``) · horizon · `quantile_distance` to the teacher.
 
+    Both are sums over the horizon, as the loss without a teacher is: gradients are clipped alike with one and without.
     A series whose answer has an absurd value, as a teacher of coarse bins gives at a high level, counts as not asked.
 
     Args:
@@ -184,4 +185,4 @@ def taught_loss(model: Any, batch: Mapping[str, Tensor], truth: float) -> Float[
     answer = batch["answer"]
     asked = batch["asked"] * answer.isfinite().all(dim=2).all(dim=1)
     distance = quantile_distance(forecast.quantile_preds, answer.nan_to_num(), asked)
-    return truth * forecast.loss / answer.shape[-1] + (1 - truth) * distance  # type: ignore[no-any-return]
+    return truth * forecast.loss + (1 - truth) * answer.shape[-1] * distance  # type: ignore[no-any-return]

@@ -136,6 +136,7 @@ def test_the_loss_is_the_loops():
     batch = ScaledCollator()(rows)
     with torch.no_grad():
         found = {truth: taught_loss(network, batch, truth).item() for truth in (0.0, 0.3, 1.0)}
+        plain = network(context=batch["context"], target=batch["target"]).loss.item()
         forecast = network(context=torch.stack([row["context"] for row in rows])).quantile_preds
     truth, distance = [], []
     for row, mine in zip(rows, forecast, strict=True):
@@ -146,8 +147,9 @@ def test_the_loss_is_the_loops():
                 truth.append(2 * max(level * error, (level - 1) * error))
                 if row["answer"].isfinite().all():
                     distance.append(abs(float((row["answer"][q, t] - mine[q, t]) / scale)))
-    assert found[1.0] == pytest.approx(np.mean(truth), rel=1e-3)
-    assert found[0.0] == pytest.approx(np.mean(distance), rel=1e-3)
+    assert found[1.0] == pytest.approx(plain)
+    assert found[1.0] == pytest.approx(8 * np.mean(truth), rel=1e-3)
+    assert found[0.0] == pytest.approx(8 * np.mean(distance), rel=1e-3)
     assert found[0.3] == pytest.approx(0.3 * found[1.0] + 0.7 * found[0.0], rel=1e-5)
 
 
