@@ -36,6 +36,8 @@ METRICS = ("MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage")
 """Metrics of a row."""
 PROTOCOL = ("benchmark", "series", "windows", "prediction_length", "season_length")
 """Fields of a row that name its data set and windows."""
+COUNTED = ("unscaled", "fallbacks")
+"""Fields of a row that count windows which were treated otherwise."""
 SETTINGS = (
     *("baseline", "seed", "num_samples", "batch_size", "max_series"),
     *("dtype", "runtime", "revision", "margin"),
@@ -190,8 +192,8 @@ class EvalReport:
         """Export rows in the layout that chronos-forecasting publishes, sorted by data set, with further columns.
 
         The columns are dataset, model, MASE, WQL, then SQL, WAPE, MSIS, coverage, and how the row was made: benchmark,
-        series, windows, prediction_length, season_length, baseline, seed, num_samples, batch_size, max_series, dtype,
-        runtime, revision, margin.
+        series, windows, prediction_length, season_length, unscaled, fallbacks, baseline, seed, num_samples, batch_size,
+        max_series, dtype, runtime, revision, margin.
 
         Args:
             path: file to write atomically; None only returns the text.
@@ -202,11 +204,11 @@ class EvalReport:
         """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["dataset", "model", *METRICS, *PROTOCOL, *SETTINGS])
+        writer.writerow(["dataset", "model", *METRICS, *PROTOCOL, *COUNTED, *SETTINGS])
         made = [getattr(self, name) for name in SETTINGS]
         for row in sorted(self.rows, key=lambda row: row.dataset):
             scores = (getattr(row, name) for name in METRICS)
-            told = (getattr(row, name) for name in PROTOCOL)
+            told = (getattr(row, name) for name in (*PROTOCOL, *COUNTED))
             writer.writerow(
                 [row.dataset, row.model, *("" if one is None else repr(one) for one in scores), *told, *made]
             )

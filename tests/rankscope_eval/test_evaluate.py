@@ -108,7 +108,7 @@ def test_csv_has_the_published_layout(small_report: EvalReport, tmp_path: Path) 
     assert (tmp_path / "r.csv").read_text() == text
     rows = list(csv.DictReader(io.StringIO(text)))
     scores = ["dataset", "model", "MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage"]
-    made = ["benchmark", "series", "windows", "prediction_length", "season_length"]
+    made = ["benchmark", "series", "windows", "prediction_length", "season_length", "unscaled", "fallbacks"]
     settings = ["baseline", "seed", "num_samples", "batch_size", "max_series", "dtype", "runtime", "revision", "margin"]
     assert list(rows[0]) == [*scores, *made, *settings]
     assert [row["dataset"] for row in rows] == sorted(row["dataset"] for row in rows)
