@@ -68,16 +68,33 @@ def known_device(device: str) -> str:
     return device
 
 
+def named(model: Any) -> Any:
+    """Validate MODEL and return it.
+
+    Raises:
+        OptionError: it is empty, as where a variable of the shell is not set.
+    """
+    if model == "" or (isinstance(model, list) and "" in model):
+        raise OptionError("MODEL is empty: name a model, or leave it out for the default.")
+    return model
+
+
 Model = Annotated[
     str | None,
     typer.Argument(
-        metavar="MODEL", help="Hub id, local folder or bundled name (default: bundled).", show_default=False
+        metavar="MODEL",
+        help="Hub id, local folder or bundled name (default: bundled).",
+        show_default=False,
+        callback=named,
     ),
 ]
 Models = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="MODEL", help="Hub ids, local folders or bundled names (default: bundled).", show_default=False
+        metavar="MODEL",
+        help="Hub ids, local folders or bundled names (default: bundled).",
+        show_default=False,
+        callback=named,
     ),
 ]
 Eps = Annotated[

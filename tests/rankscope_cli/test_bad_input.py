@@ -404,3 +404,8 @@ def test_options_about_series_are_refused_for_models_of_images(cli, refused):
         assert "--signal requires a model of series or text" in refused(verb, "bundled-vit", "--signal", "noise")
         assert "--length requires a model of series or text" in refused(verb, "bundled-vit", "--length", "64")
     assert cli("flow", "bundled-vit", "--n", "2").stdout.startswith("bundled-vit: 2 generated images\n")
+
+
+@pytest.mark.parametrize("words", [("spectrum", ""), ("eval", ""), ("compress", "", "--eps", "0.1", "--out", "x")])
+def test_an_empty_model_is_not_the_default(refused: Any, words: tuple[str, ...]) -> None:
+    assert "MODEL is empty" in refused(*words)
