@@ -84,7 +84,7 @@ def main() -> None:
         whole = form["relative"]["all"]
         print(f"{name:14} seed {seed}  WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}", flush=True)
         result["conditions"]["after"] = conditions()
-        save(result | {"missing": len(wanted) - len(runs)}, options.out)
+        save(result | {"missing": len(wanted) - len(runs) + 1}, options.out)  # and the times
     student = folder_of("teacher", 0, options.folder)
     turns = {name: timed(forecasts(at)) for name, at in {"teacher": options.model, "student": student}.items()}
     times = alternate(turns, options.rounds)

@@ -30,7 +30,7 @@ def students(found: Document) -> str:
             whole, worst = run["relative"]["all"], run["worst"]
             cells = (f"{interval(whole, one)} | {worst[one][1]:.2f}" for one in ("WQL", "MASE"))
             lines.append(f"| {words} | {run['seed']} | {' | '.join(cells)} |")
-    if left := found["missing"]:
+    if left := found["seeds"] * len(ARMS) - len(found["runs"]):
         lines += ["", f"{left} of {left + len(found['runs'])} students are still to be trained."]
     return "\n".join(lines)
 

@@ -86,9 +86,11 @@ def warned() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=UserWarning, module="rankscope|chronos")
-        yield
-    for line in dict.fromkeys(str(one.message) for one in caught):
-        say(f"warning: {line}")
+        try:
+            yield
+        finally:
+            for line in dict.fromkeys(str(one.message) for one in caught):
+                say(f"warning: {line}")
 
 
 def say(line: str) -> None:

@@ -123,19 +123,18 @@ def forecast_values(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas on business-day periods
         forecasts = forecaster.forecast([one.entry for one in series], horizon, seasons, levels)
-        fallbacks = 0
+        fallen_back = False
         try:
             rows = []
             for one in forecasts:
                 rows.append([one.mean, *(one.quantile(str(level)) for level in levels)])
-                fallbacks += one.info == FALLBACK
+                fallen_back |= one.info == FALLBACK
         except ArithmeticError as error:
             between = f"between series {series[0].item_id!r} and {series[-1].item_id!r}"
             raise DataError(f"{where}model {forecaster.name!r} fails {between}: {error}.") from error
-    if fallbacks:
+    if fallen_back:
         warnings.warn(
-            f"{forecaster.name} cannot be fitted to {fallbacks:,} of {len(series):,} series: their forecasts are those "
-            "of seasonal-naive.",
+            f"{forecaster.name} cannot be fitted to some of the series: their forecasts are those of seasonal-naive.",
             stacklevel=2,
         )
     values = np.array(rows, dtype=float)

@@ -117,7 +117,8 @@ class Scores:
         MSIS: mean interval score of the central 95 % interval / seasonal error; GluonTS extrapolates quantiles beyond
             those that a model gives.
         coverage: share of targets in the central 80 % interval.
-        unscaled: windows with zero seasonal error (constant context), which count in WQL, WAPE and coverage alone.
+        unscaled: windows with zero seasonal error (constant context), which count in WQL, WAPE and coverage alone, and
+            those without a value before them, which count in no score.
         sums: by window and part of the horizon: mean quantile loss over levels, Σ|y|, scaled error, and its number of
             values. WQL is the ratio of the first two, MASE that of the last two.
         steps: scores by step.

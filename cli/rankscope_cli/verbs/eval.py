@@ -295,7 +295,7 @@ def show_eval(report: EvalReport, console: Console, metrics: Sequence[str] = ("M
         if row.unscaled:
             console.print(
                 f"{row.unscaled} of {row.windows} windows of {row.dataset} do not count in MASE: "
-                "the values before them are constant, or missing, and then they count in no score."
+                "the values before them are constant (or there are none: then the window counts in no score)."
             )
 
 

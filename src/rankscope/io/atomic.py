@@ -50,9 +50,11 @@ def refuse_existing(target: Path | str, force: bool, *, file: bool = False) -> N
     By ``force`` a file (``file``) replaces a file. A folder replaces one that is empty or holds what rankscope writes
     in folders, checkpoints and shards, and nothing else; the working folder, its parents and the home folder never are.
     """
-    _refuse(Path(target), force, file)
-    refuse_unwritable(target)
-    sweep(Path(target).parent, Path(target).name)
+    path = Path(target)
+    _refuse(path, force, file)
+    path = _followed(path) if file else path
+    refuse_unwritable(path)
+    sweep(path.parent, path.name)
 
 
 def refuse_workplace(target: Path | str) -> None:
@@ -84,6 +86,11 @@ def _refuse(path: Path, force: bool, file: bool = False) -> None:
         raise OutputError(
             f"--out {path} holds {why}, so --force does not replace it: choose another place, or remove it yourself."
         )
+
+
+def _followed(path: Path) -> Path:
+    """The file that is written in the place of a link to it."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def _among(patterns: Iterable[str], name: str) -> bool:
@@ -157,7 +164,7 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     """
     path = Path(target)
     _refuse(path, force, file=True)
-    path = path.resolve() if path.is_symlink() else path
+    path = _followed(path)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
     with _beside(path) as folder, _named(path):
         work = folder / path.name

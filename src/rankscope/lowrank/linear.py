@@ -136,7 +136,9 @@ class Int8Linear(nn.Module):
     def dtype(self) -> torch.dtype:
         """The format that it computes in."""
         kind = self.weight_scale.dtype
-        return self._like.dtype if kind == SCALE_DTYPE else kind
+        if kind != SCALE_DTYPE:
+            return kind
+        return self._like.dtype if self.bias is None else self.bias.dtype  # what is assigned leaves a buffer behind
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Int8Linear:
         scale = self.weight_scale

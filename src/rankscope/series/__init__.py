@@ -5,7 +5,7 @@ Rules for files of series, the same for all formats (CSV, Parquet, Arrow, JSON l
 **Layout.** *List*: a column holds lists of numbers and each row is a series; with several such columns, the one called
 target, value or y, or else each gives one series per row, named ``id_column``. *Long*: an id column and a value column;
 each row is one value. *Wide*: no id column; every numeric column is a series. A column is numeric if most of its cells
-are numbers; booleans do not count. The first line of CSV names the columns.
+are numbers; booleans do not count. The first line of CSV names the columns: a date there is an error.
 
 **Column names.** Unless given, columns are found by name, ignoring case, in this order. Id (no lists): item_id,
 unique_id, series_id, id, series, item. Time: timestamp, date, datetime, ds, time, start, period, month, year. Value in

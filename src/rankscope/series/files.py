@@ -33,8 +33,8 @@ MISSING = (
 """Words for a missing number, as pandas and pyarrow read them."""
 
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}[-/.]\d\d?([-/.]\d\d?([T ]\d\d?:\d\d.*)?)?|\d\d?[-/.]\d\d?[-/.]\d{4}")
+"""Numbers may name columns; dates are what a file holds."""
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,16 @@ def _one_after_the_other(
     """Rows of files, numbered through; ``done`` counts the files that were read."""
     before, columns = 0, None
     for file in files:
-        last = before
+        last, begun = before, False
         for batch in open_file(file, size, format=format, texts=texts).batches:
             columns = columns or set(batch.frame.columns)
-            if len(batch.frame) and set(batch.frame.columns) != columns:
+            if len(batch.frame) and not begun and set(batch.frame.columns) != columns:
                 odd = sorted(map(str, columns.symmetric_difference(batch.frame.columns)))[0]
                 raise DataError(
                     f"{file}: column {odd!r} is not in every file: the files of a folder need the same columns."
                 )
             broken = tuple(replace(one, line=one.line + before) for one in batch.broken)
+            begun = begun or bool(len(batch.frame))  # later lines of JSON may bring more
             rows = replace(batch, lines=batch.lines + before, broken=broken)
             last = max([last, *rows.lines[-1:].tolist(), *(one.line for one in broken[-1:])])
             yield rows
@@ -284,14 +285,12 @@ def _csv(file: Path, size: int | None, texts: Collection[str]) -> Source:
 
 
 def _value_in_header(header: Sequence[str]) -> str | None:
-    """Return a cell of the first line that shows it to be data: a date, or a number among nothing but numbers.
+    """Return a date in the first line, which shows it to be data.
 
-    >>> _value_in_header(["2024-01-01", "100"]), _value_in_header(["date", "1", "2"])
+    >>> _value_in_header(["2024-01-01", "100"]), _value_in_header(["date", "1", "2024.5"])
     ('2024-01-01', None)
     """
-    cells = [cell.strip() for cell in header]
-    dates = (cell for cell in cells if _DATE.match(cell))
-    return next(dates, cells[0] if cells and all(_NUMBER.fullmatch(cell) for cell in cells) else None)
+    return next((cell for cell in header if _DATE.fullmatch(cell.strip())), None)
 
 
 def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection[str]) -> Iterator[Rows]:
@@ -347,20 +346,20 @@ def _numbers(column: Any) -> Any:
     return column
 
 
-def _jsonl(file: Path, size: int | None, texts: Collection[str]) -> Source:
+def _jsonl(file: Path, size: int | None, _: Collection[str]) -> Source:
     source = file.open("rb")
     whole = file.stat().st_size
     return Source(
         file,
         "line",
         None,
-        _json_frames(source, size, {*texts, "freq"}),
+        _json_frames(source, size),
         lambda: 1.0 if source.closed else source.tell() / whole,
     )
 
 
-def _json_frames(source: Any, size: int | None, needed: Collection[str]) -> Iterator[Rows]:
-    """Convert lines to tables with the columns of the first; a later one must not bring a new one of ``needed``."""
+def _json_frames(source: Any, size: int | None) -> Iterator[Rows]:
+    """Convert lines to tables; each has the columns of those before it, and those that came with it."""
     import pandas as pd
 
     columns: list[str] = []
@@ -387,12 +386,7 @@ def _json_frames(source: Any, size: int | None, needed: Collection[str]) -> Iter
             else:
                 broken.append(Broken(number, (), 'no object such as {"item_id": …, "target": […]}'))
         first += len(texts)
-        keys = dict.fromkeys(key for row in rows for key in row)
-        columns = columns or list(keys)
-        new = next((key for key in keys if key.lower() in needed and key not in columns), None)
-        if new is not None:
-            line = next(line for line, row in zip(lines, rows, strict=True) if new in row)
-            raise DataError(f"line {line} has {new!r}, which no earlier row has: write it in all rows.")
+        columns = list(dict.fromkeys([*columns, *(key for row in rows for key in row)]))
         frame = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns, dtype=object)
         yield Rows(frame, np.array(lines, dtype=int), tuple(broken))
     source.close()

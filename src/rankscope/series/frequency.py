@@ -37,8 +37,8 @@ _KEEPS_ANCHOR = {"W", "Q", "QE", "Y", "YE", "A"}
 _WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _ANCHORS = {"W": _WEEKDAYS, "Q": _MONTHS, "Y": _MONTHS}
-_LARGEST = 1_000_000
-"""Largest multiple of a period; many more steps leave what timestamps can tell."""
+_DIGITS = 9
+"""Of the largest multiple: beyond, pandas cannot count."""
 _NAME = re.compile(r"^(\d*)([A-Za-z]+)(?:-([A-Z]{3}))?$")
 
 
@@ -62,8 +62,10 @@ def period_freq(freq: str) -> str:
     """
     match = _NAME.match(str(freq))
     base = _PERIOD_OF.get(match[2]) if match else None
-    if match is None or base is None or (match[1] and not 1 <= int(match[1][:9]) <= _LARGEST):
+    if match is None or base is None or (match[1] and not match[1].strip("0")):
         raise DataError(f"freq {freq!r} is not known: use one of {', '.join(PERIODS)}, or a multiple such as 15min.")
+    if len(match[1].lstrip("0")) > _DIGITS:
+        raise DataError(f"freq {freq!r} is too long a step: use a longer unit, one of {', '.join(PERIODS)}.")
     if match[3] and match[3] not in _ANCHORS.get(base, ()):
         known = f"one of {', '.join(_ANCHORS[base])}" if base in _ANCHORS else "left out"
         raise DataError(f"freq {freq!r}: {match[3]} cannot stand behind {match[2]}; it has to be {known}.")

@@ -167,6 +167,15 @@ def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
     return Rows(rows.frame[~nameless], rows.lines[~nameless], broken, rows.number)
 
 
+def refuse_late(rows: Rows, layout: TableLayout, where: str) -> None:
+    """Raise `DataError` where later rows bring the id or the time that the first ones, of the layout, lack."""
+    for kind, column, names in (("an id", layout.id, ID_NAMES), ("a time", layout.time, TIME_NAMES)):
+        late = None if column is not None else _find(rows.frame.columns, names)
+        if late is not None and late not in layout.fields:
+            line = rows.lines[int(rows.frame[late].notna().argmax())]
+            raise DataError(f"{where} {line} has {kind}, {late!r}, which the first rows lack: write it in all rows.")
+
+
 def with_grid(layout: TableLayout, rows: Rows) -> TableLayout:
     """Return the layout with the frequency inferred from the first series that allows it, if not given."""
     if layout.form == "list" or layout.time is None or layout.grid is not None or not len(rows.frame):

@@ -12,7 +12,15 @@ import numpy as np
 
 from rankscope.errors import DataError
 from rankscope.series.files import Broken, Rows, Source, joined, open_file
-from rankscope.series.layout import Columns, TableLayout, find_layout, is_missing, with_grid, without_nameless
+from rankscope.series.layout import (
+    Columns,
+    TableLayout,
+    find_layout,
+    is_missing,
+    refuse_late,
+    with_grid,
+    without_nameless,
+)
 from rankscope.series.reader import no_rows
 
 ROWS = 1 << 16
@@ -89,6 +97,7 @@ def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: 
     last: Any = None
     names = _Names(source, layout)
     for whole in batches:
+        refuse_late(whole, layout, f"{source.path}: {source.unit}")
         batch = without_nameless(whole, layout)
         broken += batch.broken
         if not len(batch.frame):

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from rankscope.errors import DataError
 from rankscope.series import Columns, files, read_series
+from rankscope.series.reader import to_series
+from rankscope.series.stream import open_stream
 
 Write = Callable[[pd.DataFrame, Path], Path]
 VALUES = {"a": [1.0, 0.1 + 0.2, np.nan, 4.0], "b": [10.0, 20.0, 30.0]}
@@ -303,16 +305,26 @@ def test_counts_with_gaps_in_lists_are_numbers(tmp_path: Path) -> None:
         read_series(tmp_path / "x.jsonl", freq="D")
 
 
-@pytest.mark.parametrize("text", ["2024-01-01,4\n2024-01-02,5\n", "1\n2\n", "a,2024-01-01 10:00,7\n"])
+@pytest.mark.parametrize(
+    "text", ["2024-01-01,4\n", "2024/1/1,4\n", "2024-01,4\n", "31.1.2024,4\n", "a,2024-01-01 10:00,7\n"]
+)
 def test_a_first_line_of_values_is_no_header(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(DataError, match=r"line 1 has .* in the place of a column's name"):
         read_series(tmp_path / "x.csv", freq="D")
 
 
-def test_columns_may_be_named_by_numbers(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("date,101,102\n2024-01-01,1,2\n2024-01-02,3,4\n")
-    assert [one.item_id for one in read_series(tmp_path / "x.csv")] == ["101", "102"]
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("date,101,102\n2024-01-01,1,2\n2024-01-02,3,4\n", ["101", "102"]),
+        ("0,1\n5,6\n7,8\n", ["0", "1"]),
+        ("timestamp,2024-01-01_sales\n2024-01-01,1\n2024-01-02,2\n", ["2024-01-01_sales"]),
+    ],
+)
+def test_columns_may_be_named_by_numbers_and_days(tmp_path: Path, text: str, names: list) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    assert [one.item_id for one in read_series(tmp_path / "x.csv", freq="D")] == names
 
 
 def test_a_folder_may_hold_several_time_zones(tmp_path: Path) -> None:
@@ -330,12 +342,21 @@ def test_dates_beyond_timestamps_are_named_as_such(tmp_path: Path, day: str) -> 
         read_series(tmp_path / "x.csv", freq="D")
 
 
-@pytest.mark.parametrize("key", ["start", "freq"])
-def test_a_key_that_comes_late_in_a_stream_is_named(tmp_path: Path, key: str) -> None:
-    rows = [{"item_id": "a", "target": [1, 2]}, {"item_id": "b", "target": [1, 2], key: "D"}]
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(DataError, match=f"line 2 has '{key}', which no earlier row has"):
-        list(files.open_file(tmp_path / "x.jsonl", 1, texts=Columns().texts).batches)
+def late(path: Path, **more: str) -> list:
+    rows = [{"item_id": "a", "target": [1, 2], "freq": "D"}, {"item_id": "b", "target": [1, 2], **more}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    stream = open_stream(path, 1)
+    return [one for chunk in stream.chunks for one in to_series(chunk, stream.layout, str(path), "line")[0]]
+
+
+def test_a_time_that_comes_late_in_a_stream_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 2 has a time, 'start', which the first rows lack: write it in all rows"):
+        late(tmp_path / "x.jsonl", start="2024-01-01", freq="D")
+
+
+def test_what_comes_late_in_a_stream_and_is_not_needed_is_passed_over(tmp_path: Path) -> None:
+    found = late(tmp_path / "x.jsonl", item="x", freq="M", note="y")
+    assert [(one.item_id, one.start.freqstr) for one in found] == [("a", "D"), ("b", "M")]
 
 
 @pytest.mark.parametrize(
@@ -344,7 +365,8 @@ def test_a_key_that_comes_late_in_a_stream_is_named(tmp_path: Path, key: str) ->
         ("W-XXX", "XXX cannot stand behind W; it has to be one of MON"),
         ("Q-MON", "MON cannot stand behind Q; it has to be one of JAN"),
         ("D-MON", "MON cannot stand behind D; it has to be left out"),
-        ("9" * 20 + "D", "is not known"),
+        ("9" * 20 + "D", "is too long a step"),
+        ("00D", "is not known"),
         ("SM", "is not known"),  # two a month: no period
     ],
 )
