@@ -33,7 +33,11 @@ MISSING = (
 """Words for a missing number, as pandas and pyarrow read them."""
 
 
-_DATE = re.compile(r"\d{4}[-/.]\d\d?([-/.]\d\d?([T ]\d\d?:\d\d.*)?)?|\d\d?[-/.]\d\d?[-/.]\d{4}")
+_DATE = re.compile(
+    r"\d{4}[-/]\d\d?"
+    r"|\d{4}([-/.])\d\d?\1\d\d?([T ]\d\d?:\d\d.*)?"
+    r"|\d\d?([-/.])\d\d?\3\d{4}([T ]\d\d?:\d\d.*)?"
+)
 """Numbers may name columns; dates are what a file holds."""
 
 
