@@ -257,8 +257,7 @@ CLAIMS: tuple[Claim, ...] = (
         "At 15 % of the weights, unhealed, WQL is {WQL:.3f}× the original's ({WQL_interval[0]:.3f}–"
         "{WQL_interval[1]:.3f}) and MASE {MASE:.3f}× ({MASE_interval[0]:.3f}–{MASE_interval[1]:.3f}) on the six public "
         "data sets, on which nothing was chosen but the number of series that measure importance; the worst sets lose "
-        "{WQL_lost:.0f} % of WQL and "
-        "{MASE_lost:.0f} % of MASE",
+        "{WQL_lost:.0f} % of WQL and {MASE_lost:.0f} % of MASE",
         lambda found: {
             **found["forms"]["joint+stream-0.15"],
             **{

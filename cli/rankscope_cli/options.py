@@ -68,7 +68,7 @@ def known_device(device: str) -> str:
     return device
 
 
-def named(model: Any) -> Any:
+def not_empty(model: Any) -> Any:
     """Validate MODEL and return it.
 
     Raises:
@@ -85,7 +85,7 @@ Model = Annotated[
         metavar="MODEL",
         help="Hub id, local folder or bundled name (default: bundled).",
         show_default=False,
-        callback=named,
+        callback=not_empty,
     ),
 ]
 Models = Annotated[
@@ -94,7 +94,7 @@ Models = Annotated[
         metavar="MODEL",
         help="Hub ids, local folders or bundled names (default: bundled).",
         show_default=False,
-        callback=named,
+        callback=not_empty,
     ),
 ]
 Eps = Annotated[
@@ -166,7 +166,9 @@ BatchSize = Annotated[int, count("--batch-size", "Series per batch.", RUNTIME)]
 Seed = Annotated[int, value("--seed", "N", "Random seed.", RUNTIME, min=0, max=LARGEST_SEED)]
 Device = Annotated[str, value("--device", "|".join(DEVICES), "Device to run on.", RUNTIME, callback=known_device)]
 Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Model dtype (default: as stored).", RUNTIME)]
-Float32 = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Only float32: spectra are exact.", RUNTIME)]
+Float32 = Annotated[
+    choices.Dtype | None, choice("--dtype", choices.Dtype, "Only float32; spectra are computed in float64.", RUNTIME)
+]
 TrainingDtype = Annotated[
     choices.TrainingDtype | None,
     choice(

@@ -213,6 +213,7 @@ def _sample_batch(pipeline: Any, batch: list[Entry], horizon: int, num_samples: 
 
 @contextlib.contextmanager
 def _silenced(*modules: str) -> Iterator[None]:
+    """Disable the loggers of modules for the block."""
     loggers = [import_module(name).logger for name in modules]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:

@@ -38,10 +38,7 @@ PROTOCOL = ("benchmark", "series", "windows", "prediction_length", "season_lengt
 """Fields of a row that name its data set and windows."""
 COUNTED = ("unscaled", "fallbacks")
 """Fields of a row that count windows which were treated otherwise."""
-SETTINGS = (
-    *("baseline", "seed", "num_samples", "batch_size", "max_series"),
-    *("dtype", "runtime", "revision", "margin"),
-)
+SETTINGS = ("baseline", "seed", "num_samples", "batch_size", "max_series", "dtype", "runtime", "revision", "margin")
 """Fields of a report that its tables repeat in every row."""
 
 

@@ -67,9 +67,8 @@ def refuse_workplace(target: Path | str) -> None:
 
 def _refuse(path: Path, force: bool, file: bool = False) -> None:
     refuse_workplace(path)
-    if path.is_file() if not file else path.is_dir():
-        is_one, wanted = ("folder", "file") if file else ("file", "folder")
-        raise OutputError(f"--out {path} is a {is_one}: name a {wanted}.")
+    if path.is_dir() if file else path.is_file():
+        raise OutputError(f"--out {path} is a {'folder: name a file' if file else 'file: name a folder'}.")
     if path.is_symlink() and not path.exists():
         raise OutputError(f"--out {path} is a link to {os.readlink(path)}, which does not exist: remove the link.")
     if path.exists() and not force:

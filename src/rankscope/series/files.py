@@ -354,11 +354,7 @@ def _jsonl(file: Path, size: int | None, _: Collection[str]) -> Source:
     source = file.open("rb")
     whole = file.stat().st_size
     return Source(
-        file,
-        "line",
-        None,
-        _json_frames(source, size),
-        lambda: 1.0 if source.closed else source.tell() / whole,
+        file, "line", None, _json_frames(source, size), lambda: 1.0 if source.closed else source.tell() / whole
     )
 
 

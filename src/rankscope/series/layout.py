@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from itertools import islice
@@ -167,11 +167,12 @@ def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
     return Rows(rows.frame[~nameless], rows.lines[~nameless], broken, rows.number)
 
 
-def refuse_late(rows: Rows, layout: TableLayout, where: str) -> None:
-    """Raise `DataError` where later rows bring the id or the time that the first ones, of the layout, lack."""
+def refuse_late(rows: Rows, layout: TableLayout, first: Collection[Any], where: str) -> None:
+    """Raise `DataError` where rows bring an id or a time that is not among the ``first`` columns, of the layout."""
+    new = [column for column in rows.frame.columns if column not in first]
     for kind, column, names in (("an id", layout.id, ID_NAMES), ("a time", layout.time, TIME_NAMES)):
-        late = None if column is not None else _find(rows.frame.columns, names)
-        if late is not None and late not in layout.fields:
+        late = None if column is not None else _find(new, names)
+        if late is not None:
             line = rows.lines[int(rows.frame[late].notna().argmax())]
             raise DataError(f"{where} {line} has {kind}, {late!r}, which the first rows lack: write it in all rows.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -69,6 +69,7 @@ def open_stream(path: str | Path, size: int, *, columns: Columns | None = None, 
             break
     else:
         raise no_rows(source, passed)
+    first = passed[-1].frame.columns
     layout = find_layout(passed[-1].frame, str(path), names, freq)
     if layout.form == "wide":
         raise DataError(
@@ -77,27 +78,32 @@ def open_stream(path: str | Path, size: int, *, columns: Columns | None = None, 
         )
     if layout.form == "long" and size < ROWS:  # a row is one value, not a series
         source, passed = open_file(path, ROWS, texts=names.texts), []
-    chunks = _chunks(source, chain(passed, source.batches), layout, size)
+    chunks = _chunks(source, chain(passed, source.batches), layout, first, size)
     known = source.rows * len(layout.fields) if layout.form == "list" and source.rows is not None else None
     if layout.form == "long" and layout.grid is None:
-        first = next(chunks)
-        layout = with_grid(layout, first)
+        chunk = next(chunks)
+        layout = with_grid(layout, chunk)
         if layout.freq is None:
             what = "column " + repr(layout.time) + " of the first chunk" if layout.time is not None else "any column"
             raise DataError(f"{path}: the frequency cannot be told from {what}; give freq (--freq).")
-        chunks = chain([first], chunks)
+        chunks = chain([chunk], chunks)
     return Stream(source, layout, chunks, known)
 
 
-def _chunks(source: Source, batches: Iterator[Rows], layout: TableLayout, size: int) -> Iterator[Rows]:
-    """Split rows into chunks of ``size`` complete series; a broken row goes with the series that it names."""
+def _chunks(
+    source: Source, batches: Iterator[Rows], layout: TableLayout, first: Collection[Any], size: int
+) -> Iterator[Rows]:
+    """Split rows into chunks of ``size`` complete series; a broken row goes with the series that it names.
+
+    The layout was found by rows with the ``first`` columns.
+    """
     held: list[Rows] = []
     broken: list[Broken] = []
     number = count = column = 0
     last: Any = None
     names = _Names(source, layout)
     for whole in batches:
-        refuse_late(whole, layout, f"{source.path}: {source.unit}")
+        refuse_late(whole, layout, first, f"{source.path}: {source.unit}")
         batch = without_nameless(whole, layout)
         broken += batch.broken
         if not len(batch.frame):

@@ -374,3 +374,10 @@ def test_frequencies_without_a_period_are_refused(tmp_path: Path, freq: str, sai
     (tmp_path / "x.csv").write_text("time,y\n2024-01-01,1\n2024-01-02,2\n")
     with pytest.raises(DataError, match=said):
         read_series(tmp_path / "x.csv", freq=freq)
+
+
+def test_lists_that_are_called_like_ids_are_features_of_a_stream_too(tmp_path: Path) -> None:
+    rows = [{"series": [0, 1], "target": target, "freq": "D"} for target in ([1, 2], [3])]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    stream = open_stream(tmp_path / "x.jsonl", 1)
+    assert [len(chunk.frame) for chunk in stream.chunks] == [1, 1]
