@@ -20,7 +20,7 @@ def small(cli: Any, bolt_folder: Path) -> Path:
 
 
 def test_the_document_is_the_file(document: Any, small: Path, bolt_folder: Path) -> None:
-    result = document("heal", small, "--teacher", bolt_folder, *QUICK, "--lr", "1e-4", "--seed", "3")
+    result = document("heal", small, "--teacher", bolt_folder, *QUICK, "--learning-rate", "1e-4", "--seed", "3")
     healed = small.with_name("small-healed")
     assert json.loads((healed / "heal.json").read_text()) == result
     assert result["schema"] == "rankscope/heal@1"
@@ -49,10 +49,10 @@ def test_it_says_how_to_verify(cli: Any, small: Path, bolt_folder: Path, tmp_pat
         (("--minutes", "soon"), "--minutes"),
         (("--minutes", "0"), "minutes is 0"),
         (("--steps", "0"), "--steps"),
-        (("--lr", "-1"), "learning_rate is -1"),
+        (("--learning-rate", "-1"), "learning_rate is -1"),
         (("--truth", "2"), "--truth"),
         (("--device", "tpu"), "'tpu'"),
-        (("--series", "absent.csv"), "absent.csv"),
+        (("--input", "absent.csv"), "absent.csv"),
         (("--out", "."), "working folder"),
     ],
 )
@@ -83,6 +83,6 @@ def test_bad_models_are_one_line_and_write_nothing(
 def test_the_help_states_the_defaults(cli: Any) -> None:
     from rankscope.compress.heal import HealConfig
 
-    text = " ".join(cli("heal", "--help").stdout.split())
+    text = " ".join(cli("heal", "--help").stdout.replace("│", " ").split())
     assert f"(default: {HealConfig().truth:g})" in text
     assert f"(default: {HealConfig().learning_rate:.0e})".replace("e-0", "e-") in text

@@ -25,8 +25,8 @@ FILES = {
     "calibrate": ("calibrate", "bolt", "--calibration"),
     "compress": (*COMPRESS, "--ratio", "0.7", "--calibration"),
     "probe": (*COMPRESS, "--attention-ratio", "0.7", "--method", "joint", "--calibration", "mixture:2", "--probe"),
-    "heal": ("heal", "small", "--teacher", "bolt", "--steps", "1", "--out", "out", "--device", "cpu", "--series"),
-    "synth": ("synth", "--kind", "tsmixup", "--n", "4", "--length", "16", "--out", "out", "--files"),
+    "heal": ("heal", "small", "--teacher", "bolt", "--steps", "1", "--out", "out", "--device", "cpu", "--input"),
+    "synth": ("synth", "--kind", "tsmixup", "--n", "4", "--length", "16", "--out", "out", "--input"),
     "table2": ("table2", "bolt", "--out", "out", "--calibration"),
 }
 """Verbs that read a file of series, up to its name."""
@@ -41,8 +41,8 @@ SCORED = {
 REQUIRED = {
     "embed": "--signal",
     "flow": "--signal",
-    "heal": "--series",
-    "synth": "--files",
+    "heal": "--input",
+    "synth": "--input",
     "calibrate": "--calibration",
 }
 

@@ -62,7 +62,7 @@ def test_shards_are_written_checked_and_replaced_on_demand(
 def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -> None:
     rows = {"a": list(range(40)), "b": [1, 2], "c": [3] * 40}
     Path("own.jsonl").write_text("".join(f'{{"item_id": "{k}", "target": {v}}}\n' for k, v in rows.items()))
-    few = ("--kind", "mixture", "-n", "6", "--length", "24", "--files", "own.jsonl", "--workers", "1")
+    few = ("--kind", "mixture", "-n", "6", "--length", "24", "--input", "own.jsonl", "--workers", "1")
     result = cli("synth", *few, "--out", "shards")
     assert result.exit_code == 0, result.output
     assert "skipped 1 short series of the files" in result.stdout
@@ -77,16 +77,16 @@ def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -
         (("--kind", "structured", "--n", "1e6"), "--n"),
         (("--kind", "structured", "--n", "3", "--length", "10", "--min-length", "11"), "min_length"),
         (("--kind", "structured", "--n", "3", "--device", "cuda"), "--device cuda"),
-        (("--kind", "kernelsynth", "--n", "3", "--files", "own.csv"), "tsmixup or mixture"),
-        (("--kind", "tsmixup", "--n", "3", "--file-share", "0.5"), "file_share"),
-        (("--kind", "tsmixup", "--n", "3", "--files", "own.csv"), "own.csv"),
-        (("--kind", "tsmixup", "--n", "3", "--files", "short.csv"), "longest has 3"),
+        (("--kind", "kernelsynth", "--n", "3", "--input", "own.csv"), "tsmixup or mixture"),
+        (("--kind", "tsmixup", "--n", "3", "--input-share", "0.5"), "file_share"),
+        (("--kind", "tsmixup", "--n", "3", "--input", "own.csv"), "own.csv"),
+        (("--kind", "tsmixup", "--n", "3", "--input", "short.csv"), "longest has 3"),
         (("--verify",), "no folder of shards"),
         (("--verify", "--kind", "structured"), "--kind has no effect with --verify"),
         (("--verify", "--n", "3"), "--n has no effect with --verify"),
         (("--verify", "--resume"), "--resume has no effect with --verify"),
         (("--verify", "--length", "7"), "--length has no effect with --verify"),
-        (("--verify", "--files", "x"), "--files has no effect with --verify"),
+        (("--verify", "--input", "x"), "--input has no effect with --verify"),
         (("--verify", "--seed", "4"), "--seed has no effect with --verify"),
         (("--verify", "--workers", "3"), "--workers has no effect with --verify"),
         (("--verify", "--id-column", "x"), "--id-column has no effect with --verify"),

@@ -36,8 +36,9 @@ def run(
     train: Annotated[
         choices.Trained, opt.choice("--train", choices.Trained, "Train all parameters or only compressed matrices.")
     ] = "all",
-    series: Annotated[
-        list[str] | None, opt.value("--series", "FILE,…", "Draw half of the training series from these files.")
+    input: Annotated[
+        list[str] | None,
+        opt.value("--input", "FILE,…", "Draw half of the training series from these files.", opt.SERIES, "-i"),
     ] = None,
     freq: opt.Freq = None,
     id_column: opt.IdColumn = None,
@@ -47,7 +48,9 @@ def run(
         float | None,
         opt.value("--truth", "S", "Weight of the ground-truth loss, in [0, 1] (default: 0.5).", min=0, max=1),
     ] = None,
-    lr: Annotated[float | None, opt.value("--lr", "R", "Peak learning rate (default: 4e-4).")] = None,
+    learning_rate: Annotated[
+        float | None, opt.value("--learning-rate", "R", "Peak learning rate (default: 4e-4).")
+    ] = None,
     batch_size: Annotated[int, opt.count("--batch-size", "Series per training step.")] = 32,
     resume: opt.Resume = False,
     out: Annotated[str | None, opt.out_folder("Output folder (default: DIR-healed).")] = None,
@@ -61,7 +64,7 @@ def run(
 ) -> None:
     """Recover accuracy by distillation from the original model.
 
-    Healing is a few minutes of knowledge distillation: on synthetic series, and those of --series, the compressed
+    Healing is a few minutes of knowledge distillation: on synthetic series, and those of --input, the compressed
     model learns the teacher's token distributions (Chronos-T5) or quantiles (Chronos-Bolt), plus the true future. The
     learning rate decays to zero by the end. Layout, dtype and config of the checkpoint are unchanged; --dtype sets the
     compute dtype.
@@ -72,7 +75,7 @@ def run(
     Examples:
         rankscope heal small/ --teacher bundled-bolt
         rankscope heal small/ --teacher amazon/chronos-bolt-small --minutes 20 --out healed/
-        rankscope heal small/ --teacher bundled-bolt --steps 500 --train compressed --series mine.parquet
+        rankscope heal small/ --teacher bundled-bolt --steps 500 --train compressed --input mine.parquet
     """
     if model == teacher or (Path(model).exists() and Path(model).resolve() == Path(teacher).resolve()):
         raise OptionError(f"{model} would be its own teacher: name the model that it was compressed from by --teacher.")
@@ -80,16 +83,16 @@ def run(
     from rankscope.compress.heal import HealConfig, heal
     from rankscope.engine.device import resolve_device
 
-    files = opt.words(series) or ()
+    files = opt.words(input) or ()
     config = HealConfig(
         minutes=minutes,
         steps=steps,
         train=train,
         truth=HealConfig.truth if truth is None else truth,
-        learning_rate=HealConfig.learning_rate if lr is None else lr,
+        learning_rate=HealConfig.learning_rate if learning_rate is None else learning_rate,
         batch_size=batch_size,
         files=files,
-        **reading(bool(files), "--series FILE", freq, id_column, time_column, target_column),
+        **reading(bool(files), "--input FILE", freq, id_column, time_column, target_column),
         precision=opt.training_precision(dtype) or "auto",
         seed=seed,
     )

@@ -39,13 +39,20 @@ def run(
         int | None,
         opt.count("--min-length", "Minimum length of a series; lengths are uniform in between (default: --length)."),
     ] = None,
-    files: Annotated[
+    input: Annotated[
         list[str] | None,
-        opt.value("--files", "FILE,…", "Your own series, for tsmixup and mixture: .csv .parquet .jsonl .arrow."),
+        opt.value("--input", "FILE,…", "Your own series, for tsmixup and mixture.", opt.SERIES, "-i"),
     ] = None,
-    file_share: Annotated[
+    input_share: Annotated[
         float | None,
-        opt.value("--file-share", "S", f"Fraction of series drawn from --files (default: {FILE_SHARE}).", min=0, max=1),
+        opt.value(
+            "--input-share",
+            "S",
+            f"Fraction of series drawn from --input (default: {FILE_SHARE}).",
+            opt.SERIES,
+            min=0,
+            max=1,
+        ),
     ] = None,
     freq: opt.Freq = None,
     id_column: opt.IdColumn = None,
@@ -77,17 +84,17 @@ def run(
 
     Examples:
         rankscope synth --kind kernelsynth --n 1_000_000 --out shards/
-        rankscope synth -k tsmixup -n 100_000 --min-length 128 --files sales.csv -o mixed/
+        rankscope synth -k tsmixup -n 100_000 --min-length 128 --input sales.csv -o mixed/
         rankscope synth --verify --out shards/
     """
     import rankscope.train as library
 
     if verify:
         told = {
-            "kind": kind, "n": n, "length": length, "min-length": min_length, "files": files, "file-share": file_share,
-            "freq": freq, "id-column": id_column, "time-column": time_column, "target-column": target_column,
-            "format": format, "shard-size": shard_size, "seed": seed, "workers": workers, "resume": resume,
-            "force": force,
+            "kind": kind, "n": n, "length": length, "min-length": min_length, "input": input,
+            "input-share": input_share, "freq": freq, "id-column": id_column, "time-column": time_column,
+            "target-column": target_column, "format": format, "shard-size": shard_size, "seed": seed,
+            "workers": workers, "resume": resume, "force": force,
         }  # fmt: skip
         _refuse_beside_verify(told)
     opt.refuse_cuda(device, "series are generated")
@@ -102,9 +109,9 @@ def run(
             return
         if kind is None or n is None:
             raise OptionError("give both --kind and --n, or --verify.")
-        own = opt.words(files) or ()
-        share = file_share if file_share is not None else FILE_SHARE if own else 0.0
-        read = reading(bool(own), "--files FILE", freq, id_column, time_column, target_column)
+        own = opt.words(input) or ()
+        share = input_share if input_share is not None else FILE_SHARE if own else 0.0
+        read = reading(bool(own), "--input FILE", freq, id_column, time_column, target_column)
         spec = library.Synthesis(kind, n, length, min_length or 0, seed, shard_size, format, own, share, **read)
         goes_on = "rerun with --resume to continue with the next shard"
         with progress_lines("generating series", stopped=goes_on) as progress:
