@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankscope.series import Series
-from rankscope.series.files import Rows
+from rankscope.series.formats import Rows
 from rankscope.series.layout import TableLayout
 from rankscope.series.reader import BadRow, to_series
 from rankscope_eval.forecast import forecast_rows, forecast_times, forecast_values, spreadsheet_safe

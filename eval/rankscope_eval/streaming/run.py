@@ -16,7 +16,8 @@ from rankscope.engine.fan_out import fan_out
 from rankscope.engine.pool import Engine, Tick
 from rankscope.errors import DataError, OptionError, check_count, unknown_choice
 from rankscope.series import Columns
-from rankscope.series.files import Rows, data_files
+from rankscope.series.files import data_files
+from rankscope.series.formats import Rows
 from rankscope.series.stream import Stream, open_stream
 from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import check_context, check_quantiles

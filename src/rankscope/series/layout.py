@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError, unknown_choice
-from rankscope.series.files import MISSING, Broken, Rows
+from rankscope.series.formats import MISSING, Broken, Rows
 from rankscope.series.frequency import infer_freq, period_freq
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError
-from rankscope.series.files import Rows, Source, joined, open_file
+from rankscope.series.files import joined, open_file
+from rankscope.series.formats import Rows, Source
 from rankscope.series.frequency import infer_freq, period, period_freq, quiet
 from rankscope.series.layout import (
     EPOCH,

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rankscope.errors import DataError
-from rankscope.series.files import Broken, Rows, Source, joined, open_file
+from rankscope.series.files import joined, open_file
+from rankscope.series.formats import Broken, Rows, Source
 from rankscope.series.layout import (
     Columns,
     TableLayout,

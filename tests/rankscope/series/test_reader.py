@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope.errors import DataError
-from rankscope.series import Columns, files, read_series
+from rankscope.series import Columns, files, formats, read_series
 from rankscope.series.reader import to_series
 from rankscope.series.stream import open_stream
 
@@ -233,7 +233,7 @@ def test_words_for_a_missing_value_are_missing_among_values(tmp_path: Path, colu
 def test_a_csv_without_blank_lines_is_searched_for_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, opened = tmp_path / "x.csv", []
     path.write_text("a,b\n" + "1,2\n,\n" * 40)
-    monkeypatch.setattr(files, "CSV_BLOCK", 64)
+    monkeypatch.setattr(formats, "CSV_BLOCK", 64)
     usual = Path.open
 
     def noted(self: Path, *how: Any, **more: Any) -> Any:

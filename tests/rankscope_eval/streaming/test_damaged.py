@@ -14,7 +14,7 @@ import pytest
 
 from rankscope.engine.pool import Engine
 from rankscope.errors import DataError, OutputError, RankscopeError
-from rankscope.series import files
+from rankscope.series import formats
 from rankscope.series.stream import SeenIds
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecaster
@@ -110,11 +110,11 @@ def test_a_damaged_line_of_a_csv_is_named_and_costs_its_series(
 
 @pytest.mark.parametrize("chunk", [1, 2, 3])
 @pytest.mark.parametrize("place", [0, 1, 10])
-@pytest.mark.parametrize("block", [64, files.CSV_BLOCK])
+@pytest.mark.parametrize("block", [64, formats.CSV_BLOCK])
 def test_a_damaged_line_costs_its_series_at_the_border_of_a_chunk_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, place: int, block: int, whole: Read
 ):
-    monkeypatch.setattr(files, "CSV_BLOCK", block)
+    monkeypatch.setattr(formats, "CSV_BLOCK", block)
     days = pd.date_range("2024-01-01", periods=11).strftime("%Y-%m-%d")
     rows = [f"{name},{day},{step}" for name in "ABC" for step, day in enumerate(days)]
     rows[11 + place] += ",1"
