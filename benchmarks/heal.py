@@ -2,10 +2,11 @@
 
 The model is cut to a share of all parameters and healed with several seeds; beside it stand the model before, the
 healed one in int8, and the original after the same steps with itself for a teacher, so that what healing adds is told
-from what any further training adds. Then one kind of generated series is left out of healing, and models healed with
-and without it are scored on that kind.
+from what any further training adds. With --held-out one kind of generated series is then left out of healing, and
+models healed with and without it are scored on that kind.
 
-    python benchmarks/heal.py --suite dev.yaml --data DIR --out benchmarks/results/heal-bundled-bolt.json
+    python benchmarks/heal.py --held-out --suite dev.yaml --data DIR --out benchmarks/results/heal-bundled-bolt.json
+    python benchmarks/heal.py --model bundled-2 --ratio 0.15 --suite dev.yaml --data DIR --out FILE
     python benchmarks/heal.py --grid --suite dev.yaml --data DIR --out benchmarks/results/heal-grid-bundled-bolt.json
 """
 
@@ -104,13 +105,18 @@ def controlled(study: Study) -> dict[str, Any]:
     forms["int8"] = show("healed, int8", study.score(study.int8(study.place / "healed-0")))
     folder, reports["teacher"] = study.healed("teacher", student=options.model)
     forms["teacher"] = show("teacher, as long", study.score(folder))
-    held_out = {}
+    return {"forms": forms, "heal": reports, **(held_out(study, reports) if options.held_out else {})}
+
+
+def held_out(study: Study, reports: dict[str, Any]) -> dict[str, Any]:
+    """Scores on single kinds of generated series, of models that were healed with and without them."""
+    found = {}
     full = {name: study.score(study.place / name, "generated") for name in ("small", "healed-0")}
     for kind in HELD_OUT:
         with without(kind):
             folder, reports[f"without-{kind}"] = study.healed(f"without-{kind}")
-        held_out[kind] = {**full, "without": study.score(folder, "generated")}
-    return {"forms": forms, "heal": reports, "held_out": {kind: of_kind(kind, held_out[kind]) for kind in held_out}}
+        found[kind] = {**full, "without": study.score(folder, "generated")}
+    return {"held_out": {kind: of_kind(kind, found[kind]) for kind in found}}
 
 
 def of_kind(kind: str, scores: dict[str, Any]) -> dict[str, Any]:
@@ -139,6 +145,7 @@ def main() -> None:
     words = parser(__doc__, steps=1500, seeds=3)
     words.add_argument("--model", default="bundled-bolt")
     words.add_argument("--ratio", type=float, default=0.07, help="share of all parameters")
+    words.add_argument("--held-out", action="store_true", help="leave out kinds of series, too")
     words.add_argument("--grid", action="store_true", help="learning rates and shares of the truth instead")
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
@@ -154,6 +161,7 @@ def main() -> None:
         "ratio": options.ratio,
         "steps": options.steps,
         "suite": Path(options.suite).name,
+        "max_series": options.max_series,
         **found,
     }
     save(result, options.out)

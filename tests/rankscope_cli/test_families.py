@@ -39,7 +39,7 @@ def test_schema_and_verbs(document: Callable[..., dict[str, Any]]) -> None:
     assert found["schema"] == "rankscope/families@1"
     takes = {row["family"]: set(row["verbs"]) for row in found["families"]}
     assert all(verbs <= set(VERBS) and {"spectrum", "embed"} <= verbs for verbs in takes.values())
-    assert {name for name in takes if "heal" in takes[name]} == {"chronos-t5", "chronos-bolt"}
+    assert {name for name in takes if "heal" in takes[name]} == {"chronos-t5", "chronos-bolt", "chronos-2"}
     assert {name for name in takes if "compress" in takes[name]} == {"chronos-t5", "chronos-bolt", "chronos-2", "t5"}
     assert "flow" not in takes["totem"]
 
@@ -81,7 +81,10 @@ def test_standin_prints_its_report(document: Callable[..., dict[str, Any]], tmp_
     [
         (("compress", "--eps", 0.1, "--out", "out"), "chronos-t5, chronos-bolt, chronos-2, t5 can be compressed"),
         (("calibrate", "--calibration", "sine", "--out", "out.safetensors"), ""),
-        (("heal", "--teacher", "bundled", "--out", "out"), "chronos-t5 and chronos-bolt can be healed"),
+        (
+            ("heal", "--teacher", "bundled", "--out", "out"),
+            "only models of chronos-t5, chronos-bolt, chronos-2 can be healed",
+        ),
         (("bench",), "cannot forecast with"),
         (("eval",), "cannot forecast with"),
         (("design", "--out", "out"), "chronos-t5, chronos-bolt, chronos-2 only"),

@@ -65,9 +65,9 @@ def run(
     """Recover accuracy by distillation from the original model.
 
     Healing is a few minutes of knowledge distillation: on synthetic series, and those of --input, the compressed
-    model learns the teacher's token distributions (Chronos-T5) or quantiles (Chronos-Bolt), plus the true future. The
-    learning rate decays to zero by the end. Layout, dtype and config of the checkpoint are unchanged; --dtype sets the
-    compute dtype.
+    model learns the teacher's token distributions (Chronos-T5) or quantiles (Chronos-Bolt, Chronos-2), plus the true
+    future. The learning rate decays to zero by the end. Layout, dtype and config of the checkpoint are unchanged;
+    --dtype sets the compute dtype.
 
     Snapshots and loss.csv are kept next to the output folder, in DIR.run, until training is done; --resume continues
     an interrupted run for the remaining time or steps.

@@ -29,7 +29,6 @@ from rankscope.families.record import (
     context_length,
     named_in,
     positive,
-    prediction_length,
 )
 from rankscope.families.sites import Site
 from rankscope.families.stream import sliced_shapes
@@ -108,6 +107,12 @@ def forecast_inputs(module: Any, context: Tensor, horizon: int) -> dict[str, Any
     }
 
 
+def longest_horizon(config: Config) -> int:
+    """Return the steps that one pass forecasts at most."""
+    inner = chronos_config(config)
+    return positive(inner, "max_output_patches", 1) * positive(inner, "output_patch_size", patch_size(config))
+
+
 def mixed_groups(n: int) -> Int[Tensor, " series"]:
     """Groups of a batch: of every eight series four alone, then four that attend to each other.
 
@@ -139,12 +144,13 @@ FAMILY = Family(
     stand_in="bundled-2",
     answers="quantiles",
     context=context_length,
-    horizon=prediction_length,
+    horizon=longest_horizon,
     forecast_inputs=forecast_inputs,
     low_rank=LowRank("rankscope-chronos2", "LowRankChronos2Model", "LowRankChronos2Pipeline"),
     depth={"encoder": "num_layers"},
     grouped=True,
     trainable=True,
+    healable=True,
     embedding_fields=tuple(f"chronos_config.{key}" for key in ("use_reg_token", "use_arcsinh", "time_encoding_scale")),
     answer_fields=tuple(f"chronos_config.{key}" for key in ("input_patch_size", "output_patch_size", "quantiles")),
 )

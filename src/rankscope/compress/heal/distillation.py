@@ -25,7 +25,7 @@ from rankscope.checkpoints import Checkpoint
 from rankscope.compress.heal.config import Budget, HealConfig
 from rankscope.engine import Progress
 from rankscope.errors import DataError
-from rankscope.families import Answers
+from rankscope.families import Family
 from rankscope.io import codec
 from rankscope.io.run_store import RunStore
 from rankscope.train.callbacks import Health, Logs, Sealing
@@ -33,7 +33,7 @@ from rankscope.train.config import PretrainConfig
 from rankscope.train.logs import Clock, Events, LossMeter
 from rankscope.train.loop import Loop
 from rankscope.train.passes import fast_stacks, has_fast_pass, token_loss
-from rankscope.train.stream import ScaledCollator, TokenCollator
+from rankscope.train.stream import GroupCollator, ScaledCollator, TokenCollator
 from rankscope.train.teaching import quantile_distance
 
 Batch = dict[str, Tensor]
@@ -107,17 +107,69 @@ def forecast_distance(
     return (1 - truth) * distance + truth * answer.loss / true.shape[-1] if truth else distance
 
 
-LOSSES: dict[Answers | None, tuple[str, Distance]] = {
-    "samples": ("token-kl", token_distance),
-    "quantiles": ("quantile-l1", forecast_distance),
-}
-"""Kind of a family's answers → name of its loss, and the loss."""
+def group_distance(
+    student: Any, teacher: Any, batch: Mapping[str, Any], truth: float = 0.0, fast: bool = False
+) -> Float[Tensor, ""]:
+    """`quantile_distance` of two Chronos-2, in the scale in which they emit quantiles; known covariates do not count.
+
+    Args:
+        student: the model that is trained.
+        teacher: what it is compared with.
+        batch: what `ScaledGroupCollator` makes.
+        truth: share of the loss that is the quantile loss of the true future values, per value.
+        fast: makes no difference here.
+    """
+    given = {name: value for name, value in batch.items() if name not in ("asked", "future_target")}
+    with torch.no_grad():
+        true = _emitted(teacher, teacher(**given).quantile_preds)
+    answer = student(**given, future_target=batch["future_target"] if truth else None)
+    distance = quantile_distance(_emitted(student, answer.quantile_preds), true, batch["asked"])
+    return (1 - truth) * distance + truth * answer.loss / true.shape[1] if truth else distance
+
+
+def _emitted(
+    model: Any, quantiles: Float[Tensor, "series quantiles horizon"]
+) -> Float[Tensor, "series quantiles horizon"]:
+    """Forecasts for histories of mean 0 and deviation 1 as the output head of a Chronos-2 emits them."""
+    emitted, _ = model.instance_norm(quantiles.float(), (quantiles.new_zeros(1), quantiles.new_ones(1)))
+    return emitted  # type: ignore[no-any-return]
+
+
+class ScaledGroupCollator:
+    """Groups of series for Chronos-2, each as its instance norm leaves it, as `ScaledCollator` does for Bolt."""
+
+    def __init__(self, patch: int) -> None:
+        """Answer the targets in patches of ``patch`` values."""
+        self.stack = GroupCollator(patch)
+
+    def __call__(self, rows: list[Batch]) -> dict[str, Any]:
+        """Return what ``Chronos2Model.forward`` takes, and ``asked`` (series,): 0 for known covariates and series
+        without an observation, else 1.
+        """
+        batch = self.stack(rows)
+        context = batch["context"]
+        mean = context.nanmean(dim=1, keepdim=True).nan_to_num()
+        spread = (context - mean).square().nanmean(dim=1, keepdim=True).sqrt().nan_to_num()
+        scale = torch.where(spread > 0, spread, 1.0)
+        asked = ~context.isnan().all(dim=1) & batch["future_covariates"].isnan().all(dim=1)
+        scaled = {name: (batch[name] - mean) / scale for name in ("context", "future_target", "future_covariates")}
+        return {**batch, **scaled, "asked": asked.float()}
+
+
+def loss_of(family: Family) -> tuple[str, Distance]:
+    """Return the name of the loss of a family, and the loss."""
+    if family.answers == "samples":
+        return "token-kl", token_distance
+    return "quantile-l1", group_distance if family.grouped else forecast_distance
 
 
 def collator_for(student: Checkpoint) -> Callable[[list[Batch]], Batch]:
     """Return the collator that makes batches for the loss of a student's family."""
-    if student.family.answers == "samples":
-        return TokenCollator(dict(student.config["chronos_config"]))
+    family, config = student.family, student.config
+    if family.answers == "samples":
+        return TokenCollator(dict(config["chronos_config"]))
+    if family.grouped:
+        return ScaledGroupCollator(int(config["chronos_config"]["output_patch_size"]))
     return ScaledCollator()
 
 

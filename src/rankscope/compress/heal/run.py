@@ -32,7 +32,7 @@ from rankscope.train.trainer import take_steps
 
 SUFFIX = "-healed"
 LONGEST = 512
-"""Longest history that is healed on, observations: longer ones cost time and teach the attention little more."""
+"""Longest history and horizon that are healed on, observations: longer ones cost time and teach little more."""
 ENDLESS = 10**9
 """Steps of a healing by time, for the Trainer, which wants a number."""
 MIXTURE = Mixture(
@@ -47,6 +47,8 @@ MIXTURE = Mixture(
 """Healing corpus: all kinds of the training corpus, and smooth growth, on which compressed models lose most."""
 KERNELS, DRAWS = 200, 16
 """Kernels in the KernelSynth bank, and paths of each: a second's work."""
+GROUPED = 0.5
+"""Share of series in groups, for families that read groups."""
 MAY_CHANGE = ("log_steps", "save_seconds")
 """Settings that a resumed healing may change."""
 
@@ -66,8 +68,9 @@ def heal(
     """Train a compressed checkpoint to answer as its teacher does, on generated series, and save it in its own layout.
 
     Chronos-T5 minimises the KL divergence of its next-token distributions from the teacher's, under teacher forcing;
-    Chronos-Bolt the absolute difference of all quantiles, on histories of deviation 1. A share of the loss,
-    ``config.truth``, looks at what did follow instead; see `rankscope.compress.heal.distillation`.
+    Chronos-Bolt and Chronos-2 the absolute difference of all quantiles, on histories of deviation 1, Chronos-2 of
+    single series and of groups with known covariates. A share of the loss, ``config.truth``, looks at what did follow
+    instead; see `rankscope.compress.heal.distillation`.
 
     Args:
         student: an open checkpoint or what `open_checkpoint` takes: factored, head-width or dense.
@@ -84,7 +87,7 @@ def heal(
         The report, which is also ``heal.json`` in the folder; ``loss.csv`` is the curve.
 
     Raises:
-        FamilyError: the student is neither a Chronos-T5 nor a Chronos-Bolt.
+        FamilyError: the student is no Chronos model.
         OptionError: the teacher means something else by tokens, patches, quantiles or horizon; nothing is compressed
             where only that is to be trained; several processes.
         DataError: the user's files cannot be used.
@@ -94,7 +97,7 @@ def heal(
     """
     from transformers import set_seed
 
-    from rankscope.compress.heal.distillation import LOSSES
+    from rankscope.compress.heal.distillation import loss_of
     from rankscope.train.loop import resolve_precision
 
     refuse_both(resume, force)
@@ -130,7 +133,7 @@ def heal(
             teacher=guide.source,
             out=str(target),
             family=pupil.family.name,
-            loss=LOSSES[pupil.family.answers][0],
+            loss=loss_of(pupil.family)[0],
             steps=steps,
             seconds=round(trainer.budget.seconds(), 1),
             first_loss=float(logs.read_rows(run / logs.LOSSES)[0]["loss"]),
@@ -182,9 +185,10 @@ def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint
         family=family.name,
         model=shape,
         context=context,
-        horizon=family.horizon(config) or LONGEST,
+        horizon=min(family.horizon(config) or LONGEST, LONGEST),
         mixture=replace(
             MIXTURE,
+            group_share=GROUPED if family.grouped else 0.0,
             files=options.files,
             file_share=options.file_share if options.files else 0.0,
             columns=options.columns,
@@ -239,7 +243,7 @@ def _trainer(
     progress: Progress,
 ) -> Any:
     """Build both models and what trains one of them, all but its data."""
-    from rankscope.compress.heal.distillation import LOSSES, Distillation, callbacks, collator_for, seconds_before
+    from rankscope.compress.heal.distillation import Distillation, callbacks, collator_for, loss_of, seconds_before
     from rankscope.train.loop import training_arguments
 
     meter = LossMeter()
@@ -253,7 +257,7 @@ def _trainer(
         callbacks=callbacks(plan, options, kept.store, meter, budget, progress),
         meter=meter,
         teacher=build_teacher(teacher),
-        distance=functools.partial(LOSSES[student.family.answers][1], truth=options.truth),
+        distance=functools.partial(loss_of(student.family)[1], truth=options.truth),
         budget=budget,
     )
 

@@ -108,16 +108,13 @@ def check_teacher(student: Checkpoint, teacher: Checkpoint) -> None:
     """Refuse a teacher whose outputs do not mean what the student's mean.
 
     Raises:
-        FamilyError: a model is none that can be healed on generated series.
+        FamilyError: models of the student's family cannot be healed.
         OptionError: the families, the tokens, the patches, the quantiles or the horizons differ.
     """
     family = student.family
     if not family.healable:
-        known = " and ".join(name for name, one in FAMILIES.items() if one.healable)
-        raise FamilyError(
-            f"{student.source} is a {student.family.title} model: {known} can be healed, "
-            "since both learn from generated series."
-        )
+        known = ", ".join(name for name, one in FAMILIES.items() if one.healable)
+        raise FamilyError(f"{student.source} is a {family.title} model: only models of {known} can be healed.")
     if teacher.family.name != family.name:
         raise OptionError(
             f"teacher {teacher.source} is {teacher.family.title}, {student.source} is {student.family.title}: "

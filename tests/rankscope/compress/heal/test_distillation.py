@@ -9,7 +9,9 @@ from rankscope.checkpoints import open_checkpoint
 from rankscope.compress import CompressOptions, compress
 from rankscope.compress.heal.distillation import (
     IGNORED,
+    ScaledGroupCollator,
     forecast_distance,
+    group_distance,
     token_distance,
     token_kl,
 )
@@ -72,6 +74,62 @@ def test_the_scale_of_a_series_does_not_weigh(bolt_folder):
         assert forecast_distance(other, module, batch).item() == pytest.approx(0.25, rel=1e-3)
 
 
+def groups(*histories, known=()):
+    """Rows of one group of series; those in ``known`` have a future that is known."""
+    future = torch.linspace(-1, 1, 8)
+    nothing = torch.full((8,), torch.nan)
+    return [
+        {"context": one, "target": future, "known": future if place in known else nothing, "group": 0}
+        for place, one in enumerate(histories)
+    ]
+
+
+def test_groups_are_scaled_as_the_model_does(chronos2_folder):
+    """Scaled before or by the model: the emitted quantiles are the same, of targets and of what covariates say."""
+    module = open_checkpoint(chronos2_folder).module()
+    rows = groups(1e3 + torch.randn(16), torch.randn(16), 5 * torch.randn(16), known=(2,))
+    rows[1]["context"][:5] = torch.nan
+    batch = ScaledGroupCollator(4)(rows)
+    assert batch["asked"].tolist() == [1, 1, 0]
+    raw = ScaledGroupCollator(4).stack(rows)
+    reference, scales = module.instance_norm(raw["context"])
+    assert torch.allclose(batch["context"], reference.sinh(), equal_nan=True, atol=1e-4)
+    names = ("context", "group_ids", "future_covariates", "num_output_patches")
+    with torch.no_grad():
+        ours, stock = (module(**{name: one[name] for name in names}).quantile_preds for one in (batch, raw))
+    again = (stock - scales[0][..., None]) / scales[1][..., None]
+    assert torch.allclose(ours, again, atol=1e-3)
+    constant = ScaledGroupCollator(4)(groups(torch.full((16,), 7.0), torch.full((16,), torch.nan)))
+    assert not constant["context"][0].any()
+    assert constant["asked"].tolist() == [1, 0]
+
+
+def test_group_distance_is_the_shift_of_the_head_and_covariates_do_not_count(chronos2_folder):
+    module, other = (open_checkpoint(chronos2_folder).module() for _ in range(2))
+    history = torch.randn(32)
+    with torch.no_grad():
+        other.output_patch_embedding.output_layer.bias.add_(0.25)
+        other.output_patch_embedding.residual_layer.bias.add_(0.5)
+    for scale, level in ((1.0, 0.0), (1e-3, 5.0), (1e6, -1e7)):
+        batch = ScaledGroupCollator(4)(groups(scale * history + level, history))
+        assert group_distance(other, module, batch).item() == pytest.approx(0.75, rel=1e-3)
+    batch = ScaledGroupCollator(4)(groups(history, -history, known=(0, 1)))
+    assert group_distance(other, module, batch) == 0
+
+
+def test_covariates_and_groups_reach_both_models(chronos2_folder):
+    """What is known of a group changes the distance of two models that read groups differently."""
+    module, other = (open_checkpoint(chronos2_folder).module() for _ in range(2))
+    histories = torch.randn(2, 32)
+    with torch.no_grad():
+        other.encoder.block[0].layer[1].self_attention.v.weight.mul_(3)
+    with_future = ScaledGroupCollator(4)(groups(*histories, known=(1,)))
+    without = {**with_future, "future_covariates": torch.full((2, 8), torch.nan)}
+    alone = {**with_future, "group_ids": torch.arange(2)}
+    found = [group_distance(other, module, one).item() for one in (with_future, without, alone)]
+    assert len(set(found)) == 3
+
+
 def test_the_teacher_is_given_no_gradient(chronos_t5_folder):
     own, true = (open_checkpoint(chronos_t5_folder).module() for _ in range(2))
     batch = {
@@ -86,17 +144,22 @@ def test_the_teacher_is_given_no_gradient(chronos_t5_folder):
     assert all(p.grad is None for p in true.parameters())
 
 
-def test_truth_is_the_model_s_own_loss(chronos_t5_folder, bolt_folder):
-    """All of it with 1, half and half with 0.5; Bolt's sums over the horizon, here of 8."""
+def test_truth_is_the_model_s_own_loss(chronos_t5_folder, bolt_folder, chronos2_folder):
+    """All of it with 1, half and half with 0.5; Bolt's sums over the horizon, here of 8, that of Chronos-2 over its
+    quantiles.
+    """
     tokens = {
         "input_ids": torch.tensor([[5, 6, 1]]),
         "attention_mask": torch.ones(1, 3, dtype=torch.long),
         "labels": torch.tensor([[7, 9, 1]]),
     }
     scaled = ScaledCollator()([{"context": torch.randn(32), "target": torch.randn(8)} for _ in range(3)])
+    grouped = ScaledGroupCollator(4)(groups(*torch.randn(3, 32), known=(0,)))
+    forward = {name: value for name, value in grouped.items() if name != "asked"}
     cases = (
         (chronos_t5_folder, token_distance, tokens, lambda m: m(**tokens).loss),
         (bolt_folder, forecast_distance, scaled, lambda m: m(scaled["context"], target=scaled["target"]).loss / 8),
+        (chronos2_folder, group_distance, grouped, lambda m: m(**forward).loss / m.num_quantiles),
     )
     for folder, distance, batch, own in cases:
         module, other = (open_checkpoint(folder).module() for _ in range(2))
