@@ -24,6 +24,7 @@ RESULTS: tuple[Result, ...] = (
     Result("together-bundled-bolt", f"benchmarks/accuracy.py together bundled-bolt {DEV}", minutes=13),
     Result("together-six-bundled-bolt", f"benchmarks/accuracy.py together bundled-bolt {SIX}", minutes=13),
     Result("together-bundled", f"benchmarks/accuracy.py together bundled {DEV} --max-series 16", minutes=30),
+    Result("together-bundled-2", f"benchmarks/accuracy.py together bundled-2 {DEV}", minutes=20),
     Result("depth-bundled-bolt", f"benchmarks/accuracy.py depth bundled-bolt {DEV}", minutes=5),
     *(Result(f"losses-{one}", f"benchmarks/losses.py {one}", minutes=3) for one in TWINS),
 )
@@ -313,7 +314,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     *(
         Block("docs/theory/stream.md", one, (one,), together)
-        for one in ("together-bundled-bolt", "together-six-bundled-bolt", "together-bundled")
+        for one in ("together-bundled-bolt", "together-six-bundled-bolt", "together-bundled", "together-bundled-2")
     ),
     Prose(
         "docs/theory/stream.md",
