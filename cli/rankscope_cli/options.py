@@ -24,11 +24,30 @@ _WIDEST = 24
 """Widest list of choices, in columns, shown as a metavar."""
 
 
+def not_empty(parameter: typer.CallbackParam, given: Any) -> Any:
+    """Validate the value of an argument or option and return it.
+
+    Raises:
+        OptionError: it is empty, as where a variable of the shell is not set.
+    """
+    empty = given == "" or (isinstance(given, list) and "" in given)
+    if empty and given != parameter.default:
+        name = next((flag for flag in parameter.opts if flag.startswith("--")), parameter.metavar)
+        raise OptionError(f"{name} is empty: give a value{'' if parameter.required else ', or leave it out'}.")
+    return given
+
+
+def argument(metavar: str, help: str) -> Any:
+    """Declare a positional argument."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False, callback=not_empty)
+
+
 def value(
     flag: str, metavar: str | None, help: str, panel: str | None = None, short: str | None = None, **limits: Any
 ) -> Any:
     """Declare an option with a value; ``limits`` go to `typer.Option` (``min``, ``max``, ``callback``, …)."""
     flags = (flag,) if short is None else (flag, short)
+    limits = {"callback": not_empty, **limits}
     return typer.Option(*flags, metavar=metavar, help=help, rich_help_panel=panel, **limits)
 
 
@@ -68,34 +87,13 @@ def known_device(device: str) -> str:
     return device
 
 
-def not_empty(model: Any) -> Any:
-    """Validate MODEL and return it.
-
-    Raises:
-        OptionError: it is empty, as where a variable of the shell is not set.
-    """
-    if model == "" or (isinstance(model, list) and "" in model):
-        raise OptionError("MODEL is empty: name a model, or leave it out for the default.")
-    return model
-
-
 Model = Annotated[
     str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="Hub id, local folder or bundled name (default: bundled).",
-        show_default=False,
-        callback=not_empty,
-    ),
+    argument("MODEL", "Hub id, local folder or bundled name (default: bundled)."),
 ]
 Models = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="Hub ids, local folders or bundled names (default: bundled).",
-        show_default=False,
-        callback=not_empty,
-    ),
+    argument("MODEL", "Hub ids, local folders or bundled names (default: bundled)."),
 ]
 Eps = Annotated[
     list[str] | None,

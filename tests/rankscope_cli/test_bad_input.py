@@ -406,6 +406,21 @@ def test_options_about_series_are_refused_for_models_of_images(cli, refused):
     assert cli("flow", "bundled-vit", "--n", "2").stdout.startswith("bundled-vit: 2 generated images\n")
 
 
-@pytest.mark.parametrize("words", [("spectrum", ""), ("eval", ""), ("compress", "", "--eps", "0.1", "--out", "x")])
-def test_an_empty_model_is_not_the_default(refused: Any, words: tuple[str, ...]) -> None:
-    assert "MODEL is empty" in refused(*words)
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("spectrum", ""), "MODEL"),
+        (("eval", "bundled", ""), "MODEL"),
+        (("compress", "", "--eps", "0.1", "--out", "x"), "MODEL"),
+        (("spectrum", "-s", ""), "--sites"),
+        (("eval", "--metrics", ""), "--metrics"),
+        (("flow", "--text", ""), "--text"),
+    ],
+)
+def test_an_empty_value_is_not_the_default(refused: Any, words: tuple[str, ...], name: str) -> None:
+    assert f"{name} is empty: give a value, or leave it out." in refused(*words)
+
+
+@pytest.mark.parametrize(("words", "name"), [(("report", ""), "DIR"), (("compress", "--out", ""), "--out")])
+def test_an_empty_value_that_is_required_is_named(refused: Any, words: tuple[str, ...], name: str) -> None:
+    assert f"{name} is empty: give a value." in refused(*words)

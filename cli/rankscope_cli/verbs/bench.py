@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 def run(
     models: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="MODEL[:RUNTIME[:FORMAT]]",
-            help="Hub ids, local folders or bundled names (default: bundled).",
-            show_default=False,
-        ),
+        opt.argument("MODEL[:RUNTIME[:FORMAT]]", "Hub ids, local folders or bundled names (default: bundled)."),
     ] = None,
     baseline: Annotated[
         str | None, opt.value("--baseline", "MODEL", "Denominator of the ratios (default: first model).", short="-b")

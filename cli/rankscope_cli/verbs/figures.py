@@ -31,11 +31,7 @@ _SOURCE = "Source"
 def run(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="ID",
-            help="1, 2a … 16, table2, lab-ranks or start-end; without one, all are listed.",
-            show_default=False,
-        ),
+        opt.argument("ID", "1, 2a … 16, table2, lab-ranks or start-end; without one, all are listed."),
     ] = None,
     *,
     list_: Annotated[bool, opt.switch("--list", "List the figures and their status.")] = False,

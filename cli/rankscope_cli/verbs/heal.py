@@ -6,8 +6,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rankscope import choices
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="Folder of the compressed checkpoint.")],
+    model: Annotated[str, opt.argument("DIR", "Folder of the compressed checkpoint.")],
     *,
     teacher: Annotated[
         str, opt.value("--teacher", "MODEL", "Original model: hub id, folder or bundled name.", short="-t")

@@ -8,8 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, write_tables
@@ -37,9 +35,7 @@ _RUNS = "Runs"
 def run(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TABLE", help="1 to 13, bias, large, paired, findings, or all (default: 1).", show_default=False
-        ),
+        opt.argument("TABLE", "1 to 13, bias, large, paired, findings, or all (default: 1)."),
     ] = None,
     *,
     out: Annotated[str, opt.out_folder("Folder of runs, new or existing.")],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    folders: Annotated[list[str], typer.Argument(metavar="DIR", help="Run folders: --out of the other sub-verbs.")],
+    folders: Annotated[list[str], opt.argument("DIR", "Run folders: --out of the other sub-verbs.")],
     eps: opt.Eps = None,
     cut: Annotated[
         bool, opt.switch("--cut", "Also truncate the layers of every run with stored weights and score the result.")

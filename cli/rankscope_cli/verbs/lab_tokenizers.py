@@ -6,8 +6,6 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
@@ -29,11 +27,7 @@ REPORT = "tokenizers"
 def run(
     components: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="COMPONENT",
-            help="linear-regression, autoencoder, vq, copy, forecast (default: all).",
-            show_default=False,
-        ),
+        opt.argument("COMPONENT", "linear-regression, autoencoder, vq, copy, forecast (default: all)."),
     ] = None,
     *,
     data: Annotated[str, opt.value("--data", "FILE", "CSV with a date column and one column per variable.")],

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 def run(
     config: Annotated[
         str,
-        typer.Argument(
-            metavar="CONFIG",
-            help="YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, student.",
+        opt.argument(
+            "CONFIG", "YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, student."
         ),
     ],
     *,

@@ -6,8 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rankscope.errors import DataError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
@@ -22,9 +20,7 @@ NAME = "report.html"
 
 
 def run(
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="Folder of results, searched recursively.", show_default=False)
-    ],
+    folder: Annotated[str, opt.argument("DIR", "Folder of results, searched recursively.")],
     *,
     title: Annotated[str | None, opt.value("--title", "TEXT", "Title of the page.")] = None,
     date: Annotated[

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_lines
@@ -20,7 +18,7 @@ WeightDtype = Literal["float32", "float16", "bfloat16"]
 
 
 def run(
-    family: Annotated[str, typer.Argument(metavar="FAMILY", help="Family name, as listed by `rankscope families`.")],
+    family: Annotated[str, opt.argument("FAMILY", "Family name, as listed by `rankscope families`.")],
     *,
     out: Annotated[str, opt.out_folder("Output folder.")],
     steps: Annotated[int | None, opt.count("--steps", "Optimiser steps.")] = None,

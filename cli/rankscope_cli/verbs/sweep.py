@@ -29,11 +29,7 @@ SAMPLES = 20
 def run(
     sweep: Annotated[
         str,
-        typer.Argument(
-            metavar="SWEEP",
-            help="width, chebyshev, patch, heads, design, design-bolt, or a YAML file.",
-            show_default=False,
-        ),
+        opt.argument("SWEEP", "width, chebyshev, patch, heads, design, design-bolt, or a YAML file."),
     ],
     *,
     out: Annotated[str, opt.out_folder("Folder of the sweep, new or existing.")],

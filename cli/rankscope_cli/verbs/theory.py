@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 def run(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="ID",
-            help="thm1i thm1ii cor2 thm2 thm3 thm3-lower thm4-upper thm4-lower cor1 cor1-lower thm5 one-token "
+        opt.argument(
+            "ID",
+            "thm1i thm1ii cor2 thm2 thm3 thm3-lower thm4-upper thm4-lower cor1 cor1-lower thm5 one-token "
             "thm6-lower thm6-upper, or the experiments f1 f2 f3.",
-            show_default=False,
         ),
     ] = None,
     everything: Annotated[bool, opt.switch("--all", "Run all checks (default without an ID).")] = False,
