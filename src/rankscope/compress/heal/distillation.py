@@ -136,24 +136,25 @@ def _emitted(
 
 
 class ScaledGroupCollator:
-    """Groups of series for Chronos-2, each as its instance norm leaves it, as `ScaledCollator` does for Bolt."""
+    """Groups of series for Chronos-2, each scaled as `ScaledCollator` scales Bolt's; so are the known covariates."""
 
     def __init__(self, patch: int) -> None:
         """Answer the targets in patches of ``patch`` values."""
-        self.stack = GroupCollator(patch)
+        self.stack, self.scaled = GroupCollator(patch), ScaledCollator()
 
     def __call__(self, rows: list[Batch]) -> dict[str, Any]:
         """Return what ``Chronos2Model.forward`` takes, and ``asked`` (series,): 0 for known covariates and series
         without an observation, else 1.
         """
-        batch = self.stack(rows)
-        context = batch["context"]
-        mean = context.nanmean(dim=1, keepdim=True).nan_to_num()
-        spread = (context - mean).square().nanmean(dim=1, keepdim=True).sqrt().nan_to_num()
-        scale = torch.where(spread > 0, spread, 1.0)
-        asked = ~context.isnan().all(dim=1) & batch["future_covariates"].isnan().all(dim=1)
-        scaled = {name: (batch[name] - mean) / scale for name in ("context", "future_target", "future_covariates")}
-        return {**batch, **scaled, "asked": asked.float()}
+        scaled = self.scaled([{**row, "answer": row["known"][None]} for row in rows])
+        known = scaled["answer"][:, 0]
+        return {
+            **self.stack(rows),
+            "context": scaled["context"],
+            "future_target": scaled["target"].masked_fill(~known.isnan(), torch.nan),
+            "future_covariates": known,
+            "asked": scaled["asked"] * known.isnan().all(dim=1),
+        }
 
 
 def loss_of(family: Family) -> tuple[str, Distance]:
