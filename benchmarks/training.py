@@ -100,7 +100,7 @@ def healer(folder: Path, teacher: str, context: int, bf16: bool, fast: bool, bat
     import torch
 
     from rankscope import open_checkpoint
-    from rankscope.compress.heal.distillation import LOSSES, same_kernels
+    from rankscope.compress.heal.distillation import loss_of, same_kernels
     from rankscope.compress.heal.student import build_student, build_teacher
     from rankscope.train.stream import ScaledCollator
 
@@ -108,7 +108,7 @@ def healer(folder: Path, teacher: str, context: int, bf16: bool, fast: bool, bat
     torch.manual_seed(0)
     pupil, guide = build_student(small, "all").train(), build_teacher(original)
     optimiser = torch.optim.AdamW(pupil.parameters(), lr=1e-5, fused=True)
-    distance = LOSSES[small.family.answers][1]
+    _, distance = loss_of(small.family)
     given: dict[str, Any]
     if small.family.answers == "samples":
         tokens = int(small.config["chronos_config"]["n_tokens"])

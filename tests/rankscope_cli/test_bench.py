@@ -157,7 +157,7 @@ def test_points_are_geometric_means_and_seconds_of_one_series(report: BenchRepor
     [
         (("bundled", "--batch", "0"), "--batch '0' is not a list of integers"),
         (("bundled", "--batch", "1,x"), "--batch '1,x' is not a list of integers"),
-        (("bundled", "--batch", ""), "--batch '' is not a list of integers"),
+        (("bundled", "--batch", ""), "--batch is empty: give a value"),
         (("bundled:fats",), "did you mean 'fast'"),
         (("nowhere/",), "nowhere"),
         (("bundled", "--scores", "x.csv"), "must be given together"),
