@@ -97,10 +97,10 @@ def wins_back_half(found: Document) -> bool:
     """True if healing wins back about half of the WQL, and more of the worst set's, and all intervals hold 1."""
     forms = dict(found["forms"])
     cut, teacher = forms.pop("compressed"), forms.pop("teacher")
-    rows = [form["relative"]["all"] for form in (cut, teacher, *forms.values())]
+    whole = [form["relative"]["all"] for form in (cut, teacher, *forms.values())]
     kept = [(form["relative"]["all"]["WQL"] - 1) / (cut["relative"]["all"]["WQL"] - 1) for form in forms.values()]
     worst = [(form["worst"]["WQL"][1] - 1) / (cut["worst"]["WQL"][1] - 1) for form in forms.values()]
-    told = [low <= 1 <= high for row in rows for low, high in [row[f"{one}_interval"] for one in METRICS]]
+    told = [low <= 1 <= high for row in whole for low, high in [row[f"{one}_interval"] for one in METRICS]]
     return all(told) and 0.35 < sum(kept) / len(kept) < 0.65 and max(worst) < 0.5
 
 

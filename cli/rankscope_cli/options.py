@@ -30,7 +30,7 @@ def not_empty(parameter: typer.CallbackParam, given: Any) -> Any:
     Raises:
         OptionError: it is empty, as where a variable of the shell is not set.
     """
-    empty = given == "" or (isinstance(given, list) and "" in given)
+    empty = given == "" or (isinstance(given, list) and any(not one.strip(" ,") for one in given))
     if empty and given != parameter.default:
         name = next((flag for flag in parameter.opts if flag.startswith("--")), parameter.metavar)
         raise OptionError(f"{name} is empty: give a value{'' if parameter.required else ', or leave it out'}.")
@@ -199,7 +199,7 @@ def numbers(parameter: str, values: Sequence[str] | None, default: Sequence[floa
     """Parse a list option of floats; drop duplicates, keep the order.
 
     Raises:
-        OptionError: the list is empty or an item is not a number.
+        OptionError: an item is not a number.
 
     >>> numbers("eps", ["0.1,0.05", "0.1"], ())
     (0.1, 0.05)
@@ -207,8 +207,6 @@ def numbers(parameter: str, values: Sequence[str] | None, default: Sequence[floa
     parts = words(values)
     if parts is None:
         return tuple(default)
-    if not parts:
-        raise OptionError(f"--{parameter} is empty; give at least one number.")
     try:
         return tuple(dict.fromkeys(float(part) for part in parts))
     except ValueError:

@@ -415,6 +415,9 @@ def test_options_about_series_are_refused_for_models_of_images(cli, refused):
         (("spectrum", "-s", ""), "--sites"),
         (("eval", "--metrics", ""), "--metrics"),
         (("flow", "--text", ""), "--text"),
+        (("spectrum", "--sites", ","), "--sites"),
+        (("spectrum", "--sites", "q", "--sites", " "), "--sites"),
+        (("spectrum", "--eps", ""), "--eps"),
     ],
 )
 def test_an_empty_value_is_not_the_default(refused: Any, words: tuple[str, ...], name: str) -> None:

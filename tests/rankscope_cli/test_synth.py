@@ -78,7 +78,7 @@ def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -
         (("--kind", "structured", "--n", "3", "--length", "10", "--min-length", "11"), "min_length"),
         (("--kind", "structured", "--n", "3", "--device", "cuda"), "--device cuda"),
         (("--kind", "kernelsynth", "--n", "3", "--input", "own.csv"), "tsmixup or mixture"),
-        (("--kind", "tsmixup", "--n", "3", "--input-share", "0.5"), "file_share"),
+        (("--kind", "tsmixup", "--n", "3", "--input-share", "0.5"), "--input-share requires --input FILE"),
         (("--kind", "tsmixup", "--n", "3", "--input", "own.csv"), "own.csv"),
         (("--kind", "tsmixup", "--n", "3", "--input", "short.csv"), "longest has 3"),
         (("--verify",), "no folder of shards"),

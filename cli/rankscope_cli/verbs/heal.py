@@ -36,7 +36,13 @@ def run(
     ] = "all",
     input: Annotated[
         list[str] | None,
-        opt.value("--input", "FILE,…", "Draw half of the training series from these files.", opt.SERIES, "-i"),
+        opt.value(
+            "--input",
+            "FILE,…",
+            "Draw half of the training series from these: .csv .parquet .jsonl .arrow.",
+            opt.SERIES,
+            "-i",
+        ),
     ] = None,
     freq: opt.Freq = None,
     id_column: opt.IdColumn = None,

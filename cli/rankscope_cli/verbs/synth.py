@@ -41,7 +41,13 @@ def run(
     ] = None,
     input: Annotated[
         list[str] | None,
-        opt.value("--input", "FILE,…", "Your own series, for tsmixup and mixture.", opt.SERIES, "-i"),
+        opt.value(
+            "--input",
+            "FILE,…",
+            "Your own series, for tsmixup and mixture: .csv .parquet .jsonl .arrow.",
+            opt.SERIES,
+            "-i",
+        ),
     ] = None,
     input_share: Annotated[
         float | None,
@@ -110,6 +116,8 @@ def run(
         if kind is None or n is None:
             raise OptionError("give both --kind and --n, or --verify.")
         own = opt.words(input) or ()
+        if input_share is not None and not own:
+            raise OptionError("--input-share requires --input FILE.")
         share = input_share if input_share is not None else FILE_SHARE if own else 0.0
         read = reading(bool(own), "--input FILE", freq, id_column, time_column, target_column)
         spec = library.Synthesis(kind, n, length, min_length or 0, seed, shard_size, format, own, share, **read)

@@ -108,7 +108,7 @@ def forecast_inputs(module: Any, context: Tensor, horizon: int) -> dict[str, Any
 
 
 def longest_horizon(config: Config) -> int:
-    """Return the steps that one pass forecasts at most."""
+    """Return the most steps that one pass forecasts."""
     inner = chronos_config(config)
     return positive(inner, "max_output_patches", 1) * positive(inner, "output_patch_size", patch_size(config))
 

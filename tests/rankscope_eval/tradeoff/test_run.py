@@ -430,6 +430,19 @@ def test_a_healed_method_is_the_method_and_then_heal(
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(("work", ".work"))) == []
 
 
+def test_what_cannot_be_healed_says_so(
+    bolt_folder: Path, tmp_path: Path, options: TradeoffOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FamilyError("no such models can be healed.")
+
+    monkeypatch.setattr(harness, "heal", refuse)
+    report = run_table2(bolt_folder, tmp_path / "out", grid=Grid((0.6,), ("svd+healed",), seeds=(0,)), options=options)
+    assert report.points[0].state == OUT_OF_REACH
+    assert "can be healed" in report.points[0].reason
+    assert not (tmp_path / "out" / "work").exists()
+
+
 @pytest.mark.slow
 def test_a_chronos_2_is_healed(chronos2_folder: Path, tmp_path: Path, options: TradeoffOptions) -> None:
     grid = Grid((0.6,), ("svd+healed",), seeds=(0,), heal_steps=2)

@@ -37,7 +37,7 @@ class HealConfig:
         beta2: second-moment decay of AdamW.
         max_grad_norm: gradients are clipped to this norm.
         files: the user's series files, Parquet, CSV, JSONL or Arrow; none by default.
-        file_share: share of series that are windows of those files.
+        file_share: share of series that are windows of those files; of a Chronos-2, of those outside groups.
         columns: non-default column names of the files.
         freq: frequency of the files (default: inferred).
         precision: ``auto`` is bf16 where the device multiplies it faster, else fp32.
@@ -144,7 +144,8 @@ class HealReport:
         teacher: name the teacher was opened by.
         out: folder that was written.
         family: family of both.
-        loss: ``token-kl`` (nats per token) or ``quantile-l1`` (deviations of the history).
+        loss: ``token-kl`` (nats per token) or ``quantile-l1`` (deviations of the history; of a Chronos-2
+            with ``use_arcsinh`` their arcsinh).
         steps: optimiser steps.
         seconds: time of training, that before a stop included.
         first_loss: mean loss of the first log interval.

@@ -121,7 +121,7 @@ def group_distance(
     """
     given = {name: value for name, value in batch.items() if name not in ("asked", "future_target")}
     with torch.no_grad():
-        true = _emitted(teacher, teacher(**given).quantile_preds)
+        true = _emitted(student, teacher(**given).quantile_preds)
     answer = student(**given, future_target=batch["future_target"] if truth else None)
     distance = quantile_distance(_emitted(student, answer.quantile_preds), true, batch["asked"])
     return (1 - truth) * distance + truth * answer.loss / true.shape[1] if truth else distance
@@ -136,24 +136,28 @@ def _emitted(
 
 
 class ScaledGroupCollator:
-    """Groups of series for Chronos-2, each scaled as `ScaledCollator` scales Bolt's; so are the known covariates."""
+    """Groups of series for Chronos-2, each scaled as `ScaledCollator` scales Bolt's.
+
+    What is known of the future is scaled likewise; values farther than `rankscope.train.stream.FARTHEST` are dropped.
+    """
 
     def __init__(self, patch: int) -> None:
         """Answer the targets in patches of ``patch`` values."""
         self.stack, self.scaled = GroupCollator(patch), ScaledCollator()
 
-    def __call__(self, rows: list[Batch]) -> dict[str, Any]:
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return what ``Chronos2Model.forward`` takes, and ``asked`` (series,): 0 for known covariates and series
         without an observation, else 1.
         """
         scaled = self.scaled([{**row, "answer": row["known"][None]} for row in rows])
         known = scaled["answer"][:, 0]
+        covariate = torch.stack([row["known"].isfinite().any() for row in rows])
         return {
             **self.stack(rows),
             "context": scaled["context"],
             "future_target": scaled["target"].masked_fill(~known.isnan(), torch.nan),
             "future_covariates": known,
-            "asked": scaled["asked"] * known.isnan().all(dim=1),
+            "asked": scaled["asked"] * ~covariate,
         }
 
 
@@ -164,7 +168,7 @@ def loss_of(family: Family) -> tuple[str, Distance]:
     return "quantile-l1", group_distance if family.grouped else forecast_distance
 
 
-def collator_for(student: Checkpoint) -> Callable[[list[Batch]], Batch]:
+def collator_for(student: Checkpoint) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
     """Return the collator that makes batches for the loss of a student's family."""
     family, config = student.family, student.config
     if family.answers == "samples":

@@ -47,6 +47,9 @@ MIXTURE = Mixture(
 """Healing corpus: all kinds of the training corpus, and smooth growth, on which compressed models lose most."""
 KERNELS, DRAWS = 200, 16
 """Kernels in the KernelSynth bank, and paths of each: a second's work."""
+OWN_HORIZON = 64
+"""The same of a horizon that a model may be asked for but need not, with files of the user's: a longer one would leave
+out more of their series."""
 GROUPED = 0.5
 """Share of series in groups, for families that read groups."""
 MAY_CHANGE = ("log_steps", "save_seconds")
@@ -68,9 +71,9 @@ def heal(
     """Train a compressed checkpoint to answer as its teacher does, on generated series, and save it in its own layout.
 
     Chronos-T5 minimises the KL divergence of its next-token distributions from the teacher's, under teacher forcing;
-    Chronos-Bolt and Chronos-2 the absolute difference of all quantiles, on histories of deviation 1, Chronos-2 of
-    single series and of groups with known covariates. A share of the loss, ``config.truth``, looks at what did follow
-    instead; see `rankscope.compress.heal.distillation`.
+    Chronos-Bolt and Chronos-2 the absolute difference of all quantiles, in the scale in which the model emits them.
+    Half of the series of a Chronos-2 are in groups, with known covariates among them. A share of the loss,
+    ``config.truth``, looks at what did follow instead; see `rankscope.compress.heal.distillation`.
 
     Args:
         student: an open checkpoint or what `open_checkpoint` takes: factored, head-width or dense.
@@ -177,15 +180,16 @@ def as_pretraining(options: HealConfig, student: Checkpoint, teacher: Checkpoint
     family, config = student.family, student.config
     known = (family.context(config), family.context(teacher.config), LONGEST)
     context = min(length for length in known if length is not None)
+    horizon = min(family.horizon(config) or LONGEST, OWN_HORIZON if options.files and family.grouped else LONGEST)
     shape = ModelShape()
     if family.strategy == "continuous":
         shape = ModelShape(patch_size=family.patch_size(config))
-        context = max(context // shape.patch_size, 1) * shape.patch_size
+        context, horizon = (max(most // shape.patch_size, 1) * shape.patch_size for most in (context, horizon))
     return PretrainConfig(
         family=family.name,
         model=shape,
         context=context,
-        horizon=min(family.horizon(config) or LONGEST, LONGEST),
+        horizon=horizon,
         mixture=replace(
             MIXTURE,
             group_share=GROUPED if family.grouped else 0.0,

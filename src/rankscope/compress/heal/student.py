@@ -113,8 +113,9 @@ def check_teacher(student: Checkpoint, teacher: Checkpoint) -> None:
     """
     family = student.family
     if not family.healable:
-        known = ", ".join(name for name, one in FAMILIES.items() if one.healable)
-        raise FamilyError(f"{student.source} is a {family.title} model: only models of {known} can be healed.")
+        *others, last = (name for name, one in FAMILIES.items() if one.healable)
+        known = f"{', '.join(others)} and {last}"
+        raise FamilyError(f"{student.source} is a {family.title} model: only {known} models can be healed.")
     if teacher.family.name != family.name:
         raise OptionError(
             f"teacher {teacher.source} is {teacher.family.title}, {student.source} is {student.family.title}: "

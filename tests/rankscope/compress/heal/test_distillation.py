@@ -102,6 +102,9 @@ def test_groups_are_scaled_as_the_model_does(chronos2_folder):
     constant = ScaledGroupCollator(4)(groups(torch.full((16,), 7.0), torch.full((16,), torch.nan)))
     assert not constant["context"][0].any()
     assert constant["asked"].tolist() == [1, 0]
+    absurd = ScaledGroupCollator(4)(groups(1e3 + torch.randn(16), torch.randn(16), known=(0,)))
+    assert absurd["future_covariates"].isnan().all()
+    assert absurd["asked"].tolist() == [0, 1]
 
 
 def test_group_distance_is_the_shift_of_the_head_and_covariates_do_not_count(chronos2_folder):
@@ -118,9 +121,10 @@ def test_group_distance_is_the_shift_of_the_head_and_covariates_do_not_count(chr
 
 
 def test_covariates_and_groups_reach_both_models(chronos2_folder):
-    """What is known of a group changes the distance of two models that read groups differently."""
+    """What is known of a group changes the distance of two models that read groups differently, not of equal ones."""
     module, other = (open_checkpoint(chronos2_folder).module() for _ in range(2))
     histories = torch.randn(2, 32)
+    assert group_distance(module, other, ScaledGroupCollator(4)(groups(*histories, known=(1,)))) == 0
     with torch.no_grad():
         other.encoder.block[0].layer[1].self_attention.v.weight.mul_(3)
     with_future = ScaledGroupCollator(4)(groups(*histories, known=(1,)))

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 import rankscope
 from rankscope.checkpoints import open_checkpoint
 from rankscope.compress import CompressOptions, compress
-from rankscope.compress.heal import heal
+from rankscope.compress.heal import HealConfig, heal
+from rankscope.compress.heal.run import as_pretraining
 from rankscope.compress.heal.student import compressed_parameters
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.io import codec
@@ -55,6 +56,20 @@ def test_the_loss_falls_and_the_folder_is_what_it_was(kind, method, teacher, stu
     assert {t.dtype for t in after.values()} == {torch.bfloat16}
     assert json.loads((tmp_path / "out" / "heal.json").read_text()) == codec.plain(report)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "student", "teacher"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "patches", "horizon", "own", "grouped"),
+    [("chronos-bolt", None, 8, 8, 0.0), ("chronos-2", 3, 12, 12, 0.5), ("chronos-2", 1000, 512, 64, 0.5)],
+)
+def test_horizon_and_groups_are_what_the_family_reads(kind, patches, horizon, own, grouped, tiny_config, teacher):
+    config = tiny_config(kind)
+    if patches:
+        config["chronos_config"]["max_output_patches"] = patches
+    whole = open_checkpoint(teacher(kind, chronos_config=config["chronos_config"]))
+    for options, most in ((HealConfig(), horizon), (HealConfig(files=("own.csv",)), own)):
+        plan = as_pretraining(options, whole, whole)
+        assert (plan.horizon, plan.mixture.group_share) == (most, grouped)
 
 
 @pytest.mark.usefixtures("untyped")  # types are checked by random items

@@ -47,7 +47,7 @@ def test_another_family_is_refused(chronos_t5_folder, bolt_folder):
 
 
 def test_a_text_model_is_refused(t5_folder):
-    with pytest.raises(FamilyError, match="only models of chronos-t5, chronos-bolt, chronos-2 can be healed"):
+    with pytest.raises(FamilyError, match="only chronos-t5, chronos-bolt and chronos-2 models can be healed"):
         check_teacher(open_checkpoint(t5_folder), open_checkpoint(t5_folder))
 
 
