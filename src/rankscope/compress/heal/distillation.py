@@ -36,7 +36,6 @@ from rankscope.train.passes import fast_stacks, has_fast_pass, token_loss
 from rankscope.train.stream import GroupCollator, ScaledCollator, TokenCollator
 from rankscope.train.teaching import quantile_distance
 
-Batch = dict[str, Tensor]
 Distance = Callable[..., Float[Tensor, ""]]
 """Distance of a student from a teacher on a batch; both are called, the teacher without gradients."""
 

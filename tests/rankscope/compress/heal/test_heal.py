@@ -21,7 +21,7 @@ from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.io import codec
 from rankscope.io.run_store import RunStore
 
-OTHERS = [("chronos-t5", "svd"), ("chronos-t5", "joint"), ("chronos-bolt", "svd"), ("chronos-2", "svd")]
+OTHERS = [("chronos-t5", "svd"), ("chronos-t5", "joint"), ("chronos-bolt", "svd"), ("chronos-2", "joint")]
 CASES = [("chronos-bolt", "joint"), *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
 
 
