@@ -26,6 +26,7 @@ from accuracy import scored, sizes_of, times_over
 from digests import COMPRESSION, HEALING, SCORING, bundled
 from provenance import conditions, earlier, machine, origin, parser, save, spread, suite_options
 
+CONFIGS = Path(__file__).resolve().parents[1] / "src/rankscope/train/configs"
 STORAGES = ("float", "int8")
 HEAL_STEPS = 600
 BATCH = 32
@@ -114,18 +115,30 @@ def made(point: Point, options: argparse.Namespace, place: Path) -> tuple[Path, 
 
 
 def from_scratch(point: Point, options: argparse.Namespace, out: Path) -> None:
-    """Train a model of the original's form, all widths times the root of the size, on as many series as a healing."""
-    from rankscope.train import pretrain, read_config
+    """Train the widest model of the original's form within the size, on as many series as a healing."""
+    import torch
 
-    recipe, narrower = read_config(options.model), math.sqrt(point.size)
-    width = 8 * round(recipe.model.d_model * narrower / 8)
-    heads = max(1, round(recipe.model.num_heads * narrower))
-    shape = replace(recipe.model, d_model=width, d_ff=4 * width, num_heads=heads)
+    from rankscope import open_checkpoint
+    from rankscope.train import pretrain, read_config
+    from rankscope.train.models import new_model
+
+    recipe, most = (
+        read_config(CONFIGS / f"{options.model}.yaml"),
+        point.size * open_checkpoint(options.model).parameters,
+    )
     steps = options.heal_steps
     run = {"max_steps": steps, "warmup_steps": steps // 20, "decay_steps": steps // 4, "batch_size": BATCH}
     bank = {"bank_kernels": 300, "mixture": replace(recipe.mixture, curriculum=0)}
     quiet = {"spectra": replace(recipe.spectra, steps=()), "precision": "auto"}
-    pretrain(replace(recipe, model=shape, seed=point.seed, **run, **bank, **quiet), out, device="cpu")
+    for width in range(recipe.model.d_model, 0, -4):
+        heads = max(1, round(recipe.model.num_heads * width / recipe.model.d_model))
+        shape = replace(recipe.model, d_model=width, d_ff=4 * width, num_heads=heads)
+        config = replace(recipe, model=shape, seed=point.seed, **run, **bank, **quiet)
+        with torch.device("meta"):
+            size = sum(one.numel() for one in new_model(config).parameters())
+        if size <= most:
+            break
+    pretrain(config, out, device="cpu")
 
 
 def measured(point: Point, options: argparse.Namespace, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rankscope import open_checkpoint
 from rankscope.compress import CompressOptions
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -57,3 +59,12 @@ def test_points_of_the_same_code_and_settings_are_taken_over(roads: ModuleType, 
     assert roads.earlier(file, facts, "model", "rounds")["points"] == [{"road": "svd"}]
     assert roads.earlier(file, {**facts, "used": {"a.py": "2"}}, "rounds") == {}
     assert roads.earlier(file, {**facts, "rounds": 3}, "model", "rounds") == {}
+
+
+@pytest.mark.slow
+def test_a_model_from_scratch_is_as_large_as_asked(roads: ModuleType, tmp_path: Path) -> None:
+    point, options = roads.Point("from scratch", 0.05, 0), argparse.Namespace(model="bundled-bolt", heal_steps=2)
+    roads.from_scratch(point, options, tmp_path / "small")
+    size = open_checkpoint(tmp_path / "small").parameters / open_checkpoint("bundled-bolt").parameters
+    assert 0.04 < size <= 0.05
+    assert len((tmp_path / "small" / "loss.csv").read_text().splitlines()) > 1
