@@ -160,8 +160,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "heal-bundled-2",
-        "The cut costs 3 % of both scores; of that healing wins back, by seed, a quarter or most in WQL, and a fifth in "
-        "MASE. The control gains 1 % of WQL",
+        "The cut costs 3 % of both scores; of that healing wins back, by seed, a quarter or most in WQL, and a fifth "
+        "in MASE. The control gains 1 % of WQL",
         holds=a_part_is_won_back,
     ),
     Prose(
