@@ -122,11 +122,8 @@ def from_scratch(point: Point, options: argparse.Namespace, out: Path) -> None:
     from rankscope.train import pretrain, read_config
     from rankscope.train.models import new_model
 
-    recipe, most = (
-        read_config(CONFIGS / f"{options.model}.yaml"),
-        point.size * open_checkpoint(options.model).parameters,
-    )
-    steps = options.heal_steps
+    recipe, steps = read_config(CONFIGS / f"{options.model}.yaml"), options.heal_steps
+    most = point.size * open_checkpoint(options.model).parameters
     run = {"max_steps": steps, "warmup_steps": steps // 20, "decay_steps": steps // 4, "batch_size": BATCH}
     bank = {"bank_kernels": 300, "mixture": replace(recipe.mixture, curriculum=0)}
     quiet = {"spectra": replace(recipe.spectra, steps=()), "precision": "auto"}
