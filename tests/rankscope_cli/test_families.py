@@ -81,10 +81,7 @@ def test_standin_prints_its_report(document: Callable[..., dict[str, Any]], tmp_
     [
         (("compress", "--eps", 0.1, "--out", "out"), "chronos-t5, chronos-bolt, chronos-2, t5 can be compressed"),
         (("calibrate", "--calibration", "sine", "--out", "out.safetensors"), ""),
-        (
-            ("heal", "--teacher", "bundled", "--out", "out"),
-            "chronos-bolt and chronos-2 models can be healed",
-        ),
+        (("heal", "--teacher", "bundled", "--out", "out"), "chronos-bolt and chronos-2 models can be healed"),
         (("bench",), "cannot forecast with"),
         (("eval",), "cannot forecast with"),
         (("design", "--out", "out"), "chronos-t5, chronos-bolt, chronos-2 only"),
