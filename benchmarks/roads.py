@@ -2,8 +2,8 @@
 
 A road is a compression, and a healing of some. Each is taken with several seeds (of calibration and
 healing), in floating point and in int8, scored on a suite against the original, and timed beside it in the fast
-runtime. What a road cannot reach is recorded with the reason. Points are kept in ``--folder`` one by one, so that the
-same command goes on where it was stopped; the result is written at the end.
+runtime. What a road cannot reach is recorded with the reason. ``--out`` is written after every point, and the same
+command goes on where it was stopped.
 
     python benchmarks/roads.py bundled-bolt --suite dev.yaml --data DIR --out benchmarks/results/roads-bundled-bolt.json
     python benchmarks/roads.py bundled-bolt --quick     # two sizes, one seed, five series a set: half an hour
@@ -206,7 +206,7 @@ def value(form: dict[str, Any], key: str) -> float:
 
 PANELS = (
     ("float", "parameters", "share of all parameters", "WQL", "WQL / original"),
-    ("float", "parameters", "share of all parameters", "worst", "the same, worst data set"),
+    ("float", "parameters", "share of all parameters", "worst", "WQL / original, worst data set"),
     ("int8", "bytes", "share of the bytes, int8", "WQL", "WQL / original"),
     ("float", "time", f"time / original, {BATCH} series", "WQL", "WQL / original"),
 )

@@ -124,18 +124,37 @@ def outputs(found: Document) -> Document:
     return {**ranks, "input": found["rank_in"][1], "coarse": {"least": min(means[0]), "most": max(means[0])}}
 
 
-def growth(found: Document) -> Document:
-    """Largest singular value of the encoder's W_Q by step, and the median over it: least and most over the layers."""
+def queries_by_step(found: Document) -> dict[int, list[list[float]]]:
+    """Singular values of the encoder's W_Q by step, a list per layer."""
     values: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in found["rows"]:
         if (row["stack"], row["role"]) == ("encoder", "self.q"):
             values[row["step"]][row["layer"]].append(row["sigma"])
+    return {step: list(layers.values()) for step, layers in values.items()}
+
+
+def growth(found: Document) -> Document:
+    """Of the encoder's W_Q by step, over the layers: largest singular value, the median over it, and 0.1-rank."""
     made: Document = {}
-    for step, layers in values.items():
-        largest = [max(one) for one in layers.values()]
-        middle = [median(one) / max(one) for one in layers.values()]
-        made[f"s{step}"] = {"low": min(largest), "high": max(largest), "least": min(middle), "most": max(middle)}
+    for step, layers in queries_by_step(found).items():
+        largest = [max(one) for one in layers]
+        middle = [median(one) / max(one) for one in layers]
+        ranks = [sum(sigma > 0.1 * max(one) for sigma in one) for one in layers]
+        made[f"s{step}"] = {
+            "low": min(largest),
+            "high": max(largest),
+            "least": min(middle),
+            "most": max(middle),
+            "rank": {"least": min(ranks), "most": max(ranks)},
+        }
     return made
+
+
+def fall_rise_fall(found: Document) -> bool:
+    """Whether the median over the largest falls, rises and falls again in every layer."""
+    steps = queries_by_step(found)
+    phases = zip(*([median(one) / max(one) for one in steps[step]] for step in (0, 112, 2251, 10880)), strict=True)
+    return all(start > low and low < high and high > end for start, low, high, end in phases)
 
 
 def angles(found: Document) -> dict[str, dict[str, float]]:
@@ -284,9 +303,19 @@ CLAIMS: tuple[Claim, ...] = (
         "Largest singular value of the encoder's W_Q: {s0[low]:.3f} to {s0[high]:.3f} at the start, {s112[low]:.2f} to "
         "{s112[high]:.2f} after 112 steps, {s2251[low]:.1f} to {s2251[high]:.1f} after 2,251, {s10880[low]:.1f} to "
         "{s10880[high]:.1f} after 10,880. The median falls from {s0[least]:.2f} to {s0[most]:.2f} of σ₁ to "
-        "{s112[least]:.2f} to {s112[most]:.2f} after 112 steps; later it grows with σ₁ and ends at "
-        "{s10880[least]:.2f} to {s10880[most]:.2f} of it",
+        "{s112[least]:.2f} to {s112[most]:.2f} after 112 steps, rises to {s2251[least]:.2f} to {s2251[most]:.2f} by "
+        "step 2,251, where the paper's small ones stay behind, and falls again, to {s10880[least]:.2f} to "
+        "{s10880[most]:.2f}",
         growth,
+        holds=fall_rise_fall,
+    ),
+    Prose(
+        BENCHMARKS,
+        "figures-spectra",
+        "its ranks fell to {s112[rank][least]} to {s112[rank][most]} in 112 steps, were {s2251[rank][least]} to "
+        "{s2251[rank][most]} after 2,251, and have been falling since",
+        growth,
+        holds=fall_rise_fall,
     ),
     _of(
         PAGE,

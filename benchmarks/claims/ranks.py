@@ -80,7 +80,8 @@ CLAIMS: tuple[Claim, ...] = (
             ),
             (
                 "bundled",
-                "it is {rank[0]}, {rank[1]}, {rank[2]} and {rank[3]} at the end, no lower early than late",
+                "it is {rank[0]}, {rank[1]}, {rank[2]} and {rank[3]} at the end, no lower in early layers than in "
+                "late ones",
                 encoder_queries,
                 lambda found: not encoder_queries(found)["grow"],
             ),

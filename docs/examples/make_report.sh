@@ -12,7 +12,7 @@ rankscope spectrum bundled-bolt --sites all --out spectrum.json --force
 rankscope flow bundled-bolt --out flow-sine.json --force
 rankscope flow bundled-bolt --signal constant --out flow-constant.json --force
 rankscope embed bundled-bolt --out embed.json --force
-rankscope compress bundled-bolt --ratio 0.3 --out narrow --force
+rankscope compress bundled-bolt --ratio 0.3 --calibration mixture:1024 --out narrow --force
 rankscope spectrum narrow --sites all --out narrow-spectrum.json --force
 rankscope eval narrow bundled-bolt seasonal-naive --baseline bundled-bolt --out eval.json --force
 rankscope bench narrow:fast bundled-bolt:fast bundled-bolt:stock --baseline bundled-bolt:stock --batch 1,32 \

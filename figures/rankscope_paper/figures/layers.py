@@ -52,7 +52,7 @@ def _ranks(settings: Settings) -> Drawn:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: nothing is drawn against layers.")
     ranks = ", ".join(str(row.eps_ranks[repr(EPS)]) for row in queries)
     idle = (
-        f"Grey: {len(report.untrained)} matrices that no gradient reaches, with the ranks of their random start. "
+        f"Left out: {len(report.untrained)} matrices that no gradient reaches, whose ranks are those of the start. "
         if report.untrained
         else ""
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,9 @@ def _layer_title(layer: int | None) -> str:
 
 
 def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figure:
-    """ε-rank of W_Q, W_K, W_V and W_O against layer, one panel per stack and kind of attention; untrained ones grey.
+    """ε-rank of W_Q, W_K, W_V and W_O against layer, one panel per stack and kind of attention.
+
+    Matrices that no gradient reaches are left out: their ranks are those of the random start.
 
     Args:
         report: from `rankscope.measure.spectrum.measure_spectrum`.
@@ -90,24 +91,16 @@ def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figur
     """
     panels = _panels(report, eps)
     if not panels:
-        raise OptionError("the report holds no attention matrix: measure sites q, k, v or o.")
+        raise OptionError("the report holds no attention matrix that was trained: measure sites q, k, v or o.")
     key = eps_key(eps, report.sites[0].eps_ranks)
-    idle: dict[str, set[str]] = defaultdict(set)
-    for row in report.sites:
-        if not report.is_trained(row):
-            idle[row.site.stack].add(row.site.role)
     with styled():
         fig, axes = figure(1, len(panels), sharey=True)
         for ax, ((stack, scope), roles) in zip(axes, panels.items(), strict=True):
             for letter, mark in zip(LETTERS, MARKS, strict=False):
                 if letter in roles:
                     layers, ranks = zip(*sorted(roles[letter].items()), strict=True)
-                    look, label = mark.kwargs(), f"$W_{letter.upper()}$"
-                    if f"{scope}.{letter}" in idle[stack]:
-                        look |= {"color": START_COLOUR, "linestyle": ":"}
-                        look |= {"markerfacecolor": START_COLOUR if mark.filled else "white"}
-                        label += ", never trained"
-                    ax.plot(layers, ranks, label=label, gid=f"{stack}.{scope}.{letter}", **look)
+                    label, gid = f"$W_{letter.upper()}$", f"{stack}.{scope}.{letter}"
+                    ax.plot(layers, ranks, label=label, gid=gid, **mark.kwargs())
             ax.set_title(f"{stack}, {scope}")
             ax.set_xlabel("layer")
             ax.margins(x=0.08)
@@ -115,7 +108,7 @@ def ranks_by_layer(report: SpectrumReport, *, eps: float | None = None) -> Figur
         axes[0].set_ylabel(f"ε-rank, ε = {key}")
         axes[0].set_ylim(bottom=0)
         named = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-        fig.legend(named.values(), named.keys(), loc="outside upper center", ncols=4 if len(named) == 4 else 3)
+        fig.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(named))
     return fig
 
 
@@ -124,7 +117,7 @@ def _panels(report: SpectrumReport, eps: float | None) -> dict[tuple[str, str], 
     found: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
     for row in report.sites:
         scope, _, letter = row.site.role.partition(".")
-        if letter and row.site.layer is not None:
+        if letter and row.site.layer is not None and report.is_trained(row):
             roles = found.setdefault((row.site.stack, scope), {})
             roles.setdefault(letter, {})[row.site.layer] = row.eps_ranks[eps_key(eps, row.eps_ranks)]
     order = [(stack, scope) for stack in ("encoder", "decoder") for scope in SCOPES]

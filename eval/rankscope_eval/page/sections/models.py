@@ -108,8 +108,9 @@ def _sizes(library: Library, name: str, alone: Group, what: str) -> Iterator[int
 def _shape(library: Library, name: str, alone: Group) -> str:
     folder = library.checkpoint(name)
     config = {} if folder is None else folder.checkpoint.config
-    parts = [f"width {config['d_model']}"] if "d_model" in config else []
-    if "num_heads" in config:
+    even = "rankscope" not in config  # heads and streams of a compressed model have a width each
+    parts = [f"width {config['d_model']}"] if even and "d_model" in config else []
+    if even and "num_heads" in config:
         parts.append(f"{config['num_heads']} heads")
     layers: dict[str, set[int]] = {}
     if folder is not None:

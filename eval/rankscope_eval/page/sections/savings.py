@@ -49,9 +49,11 @@ def compress_sentence(report: CompressReport) -> str:
     level = f" at ε = {report.eps:g}" if report.eps is not None else ""
     stored = ", linear layers in int8" if report.storage == "int8" else ""
     before, after = report.parameters["before"], report.parameters["after"]
+    whole = report.selected_parameters["before"] == before
     cut = (
-        f"Method {report.method}{level}, ranks by {report.allocation}{looked}{stored}: the selected matrices keep "
-        f"{percent(report.selected_ratio)} of their numbers"
+        f"Method {report.method}{level}, ranks by {report.allocation}{looked}{stored}: "
+        f"{'the model keeps' if whole else 'the selected matrices keep'} {percent(report.selected_ratio)} of "
+        f"{'its' if whole else 'their'} numbers"
     )
     return (
         f"{'Other number formats' + stored if report.recast else cut}; the whole model goes from {count(before)} to "

@@ -18,6 +18,7 @@ from rankscope_eval.relative import Interval
 from rankscope_eval.report import ALL, EvalSummary
 from rankscope_eval.verdict import WORSE
 
+LEFT_OF_SELECTED = "of the parameters of the selected matrices"
 HELD = 1.02
 """A relative score up to this is said to be within 2 % of the original's."""
 
@@ -59,13 +60,14 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
     out = library.resolve(one.out)
     before, after = one.parameters["before"], one.parameters["after"]
     found = [
-        KeyNumber(
-            change(before, after), f"parameters of the whole model: {short_count(before)} → {short_count(after)}"
-        ),
-        KeyNumber(change(one.bytes["before"], one.bytes["after"]), "bytes of weights, by number formats alone")
-        if one.recast
-        else KeyNumber(percent(one.selected_ratio), f"of the parameters of the selected matrices, method {one.method}"),
+        KeyNumber(change(before, after), f"parameters of the whole model: {short_count(before)} → {short_count(after)}")
     ]
+    if one.recast:
+        found.append(
+            KeyNumber(change(one.bytes["before"], one.bytes["after"]), "bytes of weights, by number formats alone")
+        )
+    elif one.selected_parameters["before"] < before:
+        found.append(KeyNumber(percent(one.selected_ratio), f"{LEFT_OF_SELECTED}, method {one.method}"))
     score = next((row for row in _relative(library, group) if library.resolve(row.model) == out), None)
     if score is not None:
         found += [
@@ -141,7 +143,10 @@ def _sizes(library: Library, group: Group) -> list[str]:
 def _kept(one: CompressReport) -> str:
     if one.recast:
         return "other number formats"
-    return f"method {one.method} keeps {percent(one.selected_ratio)} of the parameters of the selected matrices"
+    whole = one.selected_parameters["before"] == one.parameters["before"]
+    return (
+        f"method {one.method} keeps {percent(one.selected_ratio)} {'of all parameters' if whole else LEFT_OF_SELECTED}"
+    )
 
 
 def _tables(library: Library, group: Group) -> list[str]:

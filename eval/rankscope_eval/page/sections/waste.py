@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -11,7 +12,7 @@ from markupsafe import Markup
 from rankscope import plots
 from rankscope.compress.calibration import CalibrationReport
 from rankscope.measure.embedding import EmbeddingReport
-from rankscope.measure.flow import FEWEST, FlowReport
+from rankscope.measure.flow import FEWEST, FlowReport, LayerFlow
 from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.lineage import Library
@@ -38,10 +39,11 @@ def waste_section(library: Library) -> Section:
     """Everything that was measured of ranks, model by model."""
     parts: list[Part] = []
     for at, group in enumerate(library.groups):
+        idle = {pair for one in library.about("spectrum", group) for pair in _idle(one.content)}
         for place, one in enumerate(library.about("spectrum", group)):
             cut = library.resolve(one.content.model) in library.parents
             parts.append(spectrum_part(one.content, f"spectrum-{at}-{place}", one.path, cut))
-        parts += [flow_part(one.content, f"flow-{at}-{n}") for n, one in enumerate(library.about("flow", group))]
+        parts += [flow_part(one.content, f"flow-{at}-{n}", idle) for n, one in enumerate(library.about("flow", group))]
     parts += [embedding_part(one.content, f"embed-{place}") for place, one in enumerate(library.of("embed"))]
     parts += [calibration_part(one.content, f"calibrate-{place}") for place, one in enumerate(library.of("calibrate"))]
     return Section("waste", "Rank of weights and inputs", "Rank", parts)
@@ -78,9 +80,13 @@ def spectrum_sentence(report: SpectrumReport) -> str:
 
 
 def _untrained(report: SpectrumReport) -> list[str]:
-    idle = dict.fromkeys((row.site.stack, row.site.role) for row in report.sites if not report.is_trained(row))
-    roles = " and ".join(f"{stack} {role_name(role)}" for stack, role in idle)
-    return [UNTRAINED.format(roles=roles)] if idle else []
+    roles = " and ".join(f"{stack} {role_name(role)}" for stack, role in _idle(report))
+    return [UNTRAINED.format(roles=roles)] if roles else []
+
+
+def _idle(report: SpectrumReport) -> dict[tuple[str, str], None]:
+    """Stack and role of what no gradient reaches, in order."""
+    return dict.fromkeys((row.site.stack, row.site.role) for row in report.sites if not report.is_trained(row))
 
 
 def role_shares(report: SpectrumReport, eps: str) -> dict[str, float]:
@@ -93,8 +99,14 @@ def role_shares(report: SpectrumReport, eps: str) -> dict[str, float]:
     return {role: median(values) for role, values in found.items()}
 
 
-def flow_part(report: FlowReport, name: str) -> Part:
-    """Ranks of the layers' inputs."""
+def _trained(row: LayerFlow, idle: Collection[tuple[str, str]]) -> LayerFlow:
+    """A layer without the ranks of matrices that no gradient reaches."""
+    ranks = {role: ranks for role, ranks in row.weight_eps_ranks.items() if (row.stack, role) not in idle}
+    return replace(row, weight_eps_ranks=ranks)
+
+
+def flow_part(report: FlowReport, name: str, idle: Collection[tuple[str, str]] = ()) -> Part:
+    """Ranks of the layers' inputs; ``idle`` are stack and role of matrices that the charts leave out."""
     signal = SIGNALS.get(report.signal, report.signal)
     eps = next(iter(report.layers[0].eps_ranks))
     charts = []
@@ -104,7 +116,10 @@ def flow_part(report: FlowReport, name: str) -> Part:
         ranks = [layer.eps_ranks[eps] for layer in layers]
         said.append(f"{ranks[0]} at the first layer of the {stack}, {ranks[-1]} at the last")
         if len(layers) <= _DEEPEST:
-            draw = partial(plots.flow, replace(report, signal=plain_text(report.signal)), stack=stack)
+            drawn = replace(
+                report, signal=plain_text(report.signal), layers=tuple(_trained(row, idle) for row in layers)
+            )
+            draw = partial(plots.flow, drawn, stack=stack)
             title = f"Flow of ranks through the {stack} of {report.model}"
             says = "ε-ranks of the inputs, layer by layer: " + ", ".join(map(str, ranks)) + "."
             charts.append(chart(draw, f"{name}-{stack}", title, says))
