@@ -88,7 +88,8 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/rankscope figures --all --out figures/out --force
 	$(BIN)/rankscope figures 5a -m bundled-bolt --out figures/out/bundled-bolt --force
-	$(BIN)/python benchmarks/peers.py --draw benchmarks/results/peers.json figures/out/peers
+	$(BIN)/python benchmarks/roads.py --draw benchmarks/results/roads-bundled-bolt.json figures/out/roads
+	$(BIN)/python benchmarks/snapshots.py --draw benchmarks/results/snapshots-bundled-bolt.json figures/out/snapshots
 
 evidence: $(STAMP) ## Measure again what is stale, and write every printed number anew (hours; goes on where it was stopped)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
@@ -97,9 +98,8 @@ evidence: $(STAMP) ## Measure again what is stale, and write every printed numbe
 verify-published: $(STAMP) ## With a network: reproduce the published scores of two Chronos models, measure and shrink them
 	$(BIN)/python benchmarks/published.py --folder verify-published
 
-report-example: $(STAMP) ## Make the example report and its screenshots again (5 minutes)
+report-example: $(STAMP) ## Make the example report again (5 minutes)
 	PATH="$(abspath $(BIN)):$$PATH" docs/examples/make_report.sh demo-report
-	$(BIN)/python docs/examples/screenshots.py
 
 site: $(STAMP) ## Build the docs into site/; a dead link is an error
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -6,7 +6,6 @@ as the model reads, and once more at the shortest of these contexts, the same fo
 
     python benchmarks/peers.py --suite dev.yaml --data DIR --out benchmarks/results/peers.json
     python benchmarks/peers.py --scores benchmarks/results/peers.json    # times alone, of the same models
-    python benchmarks/peers.py --draw benchmarks/results/peers.json figures/out/peers
 """
 
 from __future__ import annotations
@@ -57,23 +56,6 @@ def scored(text: str, options: argparse.Namespace) -> dict[str, Any]:
     return {name: row[key] for name, key in SCORES.items()}
 
 
-def draw(result: Path, stem: str) -> None:
-    """Draw WQL and MASE of a result against the time of a forecast."""
-    from rankscope.plots import CostPoint, pareto_of_points, save_figure
-
-    found = json.loads(result.read_text(encoding="utf-8"))
-    points = [
-        CostPoint(
-            row["label"].replace(":", " "),
-            *(row[key] / 1000 for key in ("milliseconds_per_series", "least", "most")),
-            *(row["WQL"], row["MASE"]),
-            ":" not in row["label"],
-        )
-        for row in found["rows"]
-    ]
-    print(*save_figure(pareto_of_points(points, relative_to=found["reference"]), stem))
-
-
 def main() -> None:
     """Measure, print and save."""
     words = parser(__doc__, batch=8, rounds=3)
@@ -83,13 +65,7 @@ def main() -> None:
         "--scores", type=Path, metavar="FILE", help="an earlier result of the same models: take its scores"
     )
     words.add_argument("--local", default=",".join(LOCAL), help="models that are fitted series by series")
-    words.add_argument(
-        "--draw", nargs=2, metavar=("FILE", "STEM"), help="draw a result as STEM.png and STEM.svg instead"
-    )
     options = words.parse_args()
-    if options.draw:
-        draw(Path(options.draw[0]), options.draw[1])
-        return
 
     from rankscope_eval.bench import Settings, run_bench
 

@@ -74,7 +74,7 @@ def draw(found: dict[str, Any], stem: str) -> None:
     rows = [row for row in found["rows"] if row["series"]]
     seen = [row["series"] for row in rows]
     with styled():
-        fig, (scores, sizes, ranks) = figure(3, 1, height=5.6)
+        fig, (scores, sizes, ranks) = figure(3, 1, height=5.0, sharex=True)
         for number, metric in enumerate(METRICS):
             scores.plot(seen, [row["over_naive"][metric] for row in rows], label=metric, **MARKS[number].kwargs())
         scores.axhline(1, color="#8a8a8a", linewidth=0.8, zorder=0)
@@ -89,8 +89,9 @@ def draw(found: dict[str, Any], stem: str) -> None:
         sizes.set_ylabel("WQL over that of\nthe whole model")
         for number, role in enumerate("qkvo"):
             values = [row["ranks"][f"encoder self.{role}"]["rank"] for row in rows]
-            ranks.plot(seen, values, label=f"W_{role.upper()}", **MARKS[number].kwargs())
+            ranks.plot(seen, values, label=f"$W_{role.upper()}$", **MARKS[number].kwargs())
         ranks.set_ylabel(f"{found['eps']:g}-rank, mean\nover encoder layers")
+        ranks.set_ylim(bottom=0)
         ranks.set_xlabel("series seen in training")
         for axis in (scores, sizes, ranks):
             axis.set_xscale("log")

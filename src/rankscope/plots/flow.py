@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.plots.labels import label_ends, sequence_colours, thinned, whole_numbers
+from rankscope.plots.falling import draw_spectra
+from rankscope.plots.labels import whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
@@ -70,20 +70,10 @@ def eps_key(eps: float | None, ranks: dict[str, int]) -> str:
 
 
 def _draw_spectra(ax: Axes, rows: tuple[LayerFlow, ...]) -> None:
-    lines = []
-    for row, colour in zip(rows, sequence_colours(len(rows)), strict=True):
-        index = np.arange(1, len(row.sigma) + 1)
-        lines += ax.plot(index, row.relative, color=colour, gid=f"{row.stack}.{row.layer}")
-    ax.set_yscale("log")
-    smallest = min(float(row.relative[row.relative > 0].min(initial=1.0)) for row in rows)
-    bottom = max(FLOOR, smallest / 1.5)
-    ax.set_ylim(bottom, 1.5)
-    ax.set_xlim(1, max(2, *(min(len(row.sigma), int((row.relative > bottom).sum()) + 1) for row in rows)))
-    whole_numbers(ax)
-    ax.set_xlabel("index $j$ of the singular value")
+    values, labels = [row.relative for row in rows], [f"layer {row.layer}" for row in rows]
+    ids = [f"{row.stack}.{row.layer}" for row in rows]
+    draw_spectra(ax, values, labels, ids, floor=FLOOR, most=12, height=1.8)
     ax.set_ylabel(r"$\sigma_j / \sigma_1$ of the layer's input")
-    shown = thinned(len(rows), 12)
-    label_ends(ax, [lines[i] for i in shown], [f"layer {rows[i].layer}" for i in shown], height=1.8)
 
 
 def _draw_ranks(ax: Axes, rows: tuple[LayerFlow, ...], key: str) -> None:

@@ -12,16 +12,15 @@ from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.families.sites import LETTERS, SCOPES
-from rankscope.numerics import eps_ranks, size_ratio
+from rankscope.numerics import eps_ranks, relative_spectrum, size_ratio
+from rankscope.plots.falling import START_COLOUR, draw_spectra
 from rankscope.plots.flow import eps_key
-from rankscope.plots.labels import label_ends, sequence_colours, short_names, thinned, whole_numbers
+from rankscope.plots.labels import short_names, whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
     from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
 
-START_COLOUR = "#9a9a9a"
-"""Colour of matrices as they were drawn at random."""
 FLOOR = 1e-6
 """Relative singular values below this are rounding of float32 weights."""
 
@@ -41,31 +40,24 @@ def spectra(report: SpectrumReport, *, role: str = "self.q", stack: str = "encod
     if not rows:
         choices = sorted({f"{row.site.stack} {row.site.role}" for row in report.sites})
         raise OptionError(unknown_choice("site", f"{stack} {role}", choices))
-    values = [_relative(row.sigma) for row in rows if row.sigma is not None]
-    if len(values) < len(rows):
+    if any(row.sigma is None for row in rows):
         raise OptionError("the report holds ranks only: measure it with spectra to draw them.")
     with styled():
         fig, (ax,) = figure()
-        lines = []
-        for row, sigma, colour in zip(rows, values, sequence_colours(len(rows)), strict=True):
-            lines += ax.plot(np.arange(1, len(sigma) + 1), sigma, color=colour, gid=row.site.name)
-        ax.set_yscale("log")
-        smallest = min(float(sigma[sigma > 0].min(initial=1.0)) for sigma in values)
-        ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
-        ax.set_xlim(1, max(2, *(len(sigma) for sigma in values)))
-        ax.set_xlabel("index $j$ of the singular value")
-        ax.set_ylabel(r"$\sigma_j / \sigma_1$")
+        _draw(ax, rows, most=14, height=1.7)
         ax.set_title(f"{stack}, {_role_title(role)}")
-        shown = thinned(len(rows), 14)
-        labels = [_layer_title(rows[i].site.layer) for i in shown]
-        label_ends(ax, [lines[i] for i in shown], labels, height=1.7)
     return fig
 
 
-def _relative(sigma: np.ndarray | None) -> np.ndarray:
-    assert sigma is not None
-    values = np.asarray(sigma, dtype=np.float64)
-    return values / values[0] if values.size and values[0] > 0 else values
+def _draw(ax: Axes, rows: list[SiteSpectrum], *, most: int, height: float, starts: Sequence[SiteSpectrum] = ()) -> None:
+    values, before = ([_relative(row) for row in some] for some in (rows, starts))
+    labels, ids = [_layer_title(row.site.layer) for row in rows], [row.site.name for row in rows]
+    draw_spectra(ax, values, labels, ids, floor=FLOOR, most=most, height=height, starts=before)
+    ax.set_ylabel(r"$\sigma_j / \sigma_1$")
+
+
+def _relative(row: SiteSpectrum) -> np.ndarray:
+    return relative_spectrum(torch.as_tensor(row.sigma, dtype=torch.float64)).numpy()
 
 
 def _role_title(role: str) -> str:
@@ -189,7 +181,7 @@ def start_and_end(
         raise OptionError(f"{start.model} and {end.model} differ in the shapes of {stack} {role}: give one network.")
     with styled():
         fig, (top, below) = figure(2, 1, height_ratios=(3, 2))
-        _both_spectra(top, before, after)
+        _draw(top, after, most=MOST_LABELS, height=1.45, starts=before)
         top.set_title(f"{stack}, $W_{role[-1].upper()}$ of {role.partition('.')[0]}-attention")
         _both_ranks(below, before, after, list(after[0].eps_ranks))
         handles, labels = below.get_legend_handles_labels()
@@ -202,27 +194,6 @@ def _rows(report: SpectrumReport, role: str, stack: str) -> list[SiteSpectrum]:
     if not rows or any(row.sigma is None for row in rows):
         raise OptionError(f"the report of {report.model} has no spectra of {stack} {role}: measure them.")
     return rows
-
-
-def _both_spectra(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum]) -> None:
-    for row in before:
-        sigma = _relative(row.sigma)
-        ax.plot(np.arange(1, len(sigma) + 1), sigma, color=START_COLOUR, linestyle="--", linewidth=0.7)
-    lines = []
-    for row, colour in zip(after, sequence_colours(len(after)), strict=True):
-        sigma = _relative(row.sigma)
-        lines += ax.plot(np.arange(1, len(sigma) + 1), sigma, color=colour, gid=row.site.name)
-    smallest = min(
-        float(values[values > 0].min(initial=1.0)) for values in (_relative(row.sigma) for row in [*before, *after])
-    )
-    ax.set_yscale("log")
-    ax.set_ylim(max(FLOOR, smallest / 1.5), 1.5)
-    ax.set_xlim(1, max(2, *(len(_relative(row.sigma)) for row in after)))
-    ax.set_xlabel("index $j$ of the singular value")
-    ax.set_ylabel(r"$\sigma_j / \sigma_1$")
-    shown = thinned(len(after), MOST_LABELS)
-    label_ends(ax, [lines[i] for i in shown], [f"layer {after[i].site.layer}" for i in shown], height=1.45)
-    ax.annotate("grey, dashed: before training", (0.03, 0.04), xycoords="axes fraction", size=7)
 
 
 def _both_ranks(ax: Axes, before: list[SiteSpectrum], after: list[SiteSpectrum], keys: list[str]) -> None:
