@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from digests import SCORING
-from provenance import conditions, origin, parser, save
+from provenance import conditions, origin, parser, save, spread
 
 SERIES, HORIZON = 2558, 12
 IMPORTS = (
@@ -71,11 +69,7 @@ def main() -> None:
             rounds.append(
                 {"whole": whole, "imports": imports, "forecasts": forecasts, "rest": whole - imports - forecasts}
             )
-    seconds: dict[str, Any] = {
-        name: {end.__name__: end(one[name] for one in rounds) for end in (min, max)}
-        | {"median": statistics.median(one[name] for one in rounds)}
-        for name in rounds[0]
-    }
+    seconds = {name: spread([one[name] for one in rounds]) for name in rounds[0]}
     result = {
         **origin("evaluation", *SCORING, "eval/rankscope_eval/slices.py", "eval/rankscope_eval/report.py"),
         "conditions": {"before": before, "after": conditions()},
@@ -85,8 +79,8 @@ def main() -> None:
         "rounds": rounds,
         "seconds": seconds,
     }
-    for name, spread in seconds.items():
-        print(f"{name:10} {spread['median']:6.2f} s ({spread['min']:.2f} to {spread['max']:.2f})")
+    for name, one in seconds.items():
+        print(f"{name:10} {one['median']:6.2f} s ({one['min']:.2f} to {one['max']:.2f})")
     save(result, options.out)
 
 

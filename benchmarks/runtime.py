@@ -2,25 +2,21 @@
 
 Random weights in the shapes of the published checkpoints, 20 sample paths of 64 steps from 512 values. In the same
 rounds at all batch sizes: the stock pipeline in float32 (the baseline), the fast runtime in float32 and bfloat16, head
-widths that keep 0.15 of the attention matrices, and Chronos-Bolt of the same size. So every case is compared with the
-baseline at the same batch size, and with the baseline at whichever takes least time per series, or least memory. By
---slow instead, a batch size after the other: what takes as long as the baseline (stock in bfloat16, with head widths,
-and under ``torch.compile``).
+widths that keep 0.15 of the attention matrices, and Chronos-Bolt of the same size. By --slow instead, a batch size
+after the other: what takes as long as the baseline (stock in bfloat16, with head widths, and under ``torch.compile``).
 
     python benchmarks/runtime.py --out benchmarks/results/runtime.json      # a quiet machine, three quarters of an hour
     python benchmarks/runtime.py --slow --batches 1,8 --out benchmarks/results/runtime-slow.json
     python benchmarks/runtime.py --quick                                    # tiny, batches 1 and 8, three rounds
-    python benchmarks/runtime.py --table benchmarks/results/runtime-*.json  # the tables of docs/benchmarks.md
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import conditions, origin, parser, save, spread
+from provenance import conditions, origin, parser, save
 from shapes import write_shape
 
 USED = ("src/rankscope/forecast", "src/rankscope/lowrank", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
@@ -108,55 +104,6 @@ def table(documents: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def against_best(document: dict[str, Any], size: str) -> list[dict[str, Any]]:
-    """Compare cases timed in the baseline's rounds with the baseline at its best batch sizes.
-
-    Returns:
-        By case and batch: time per series over the baseline's at the batch where that is least (by median), round by
-        round; peak memory over the baseline's at the same batch, and over its least at any batch.
-    """
-    rows = document["rows"]
-    stock = [row for row in rows if row["label"] == BASELINE.format(size)]
-    quickest = min(stock, key=lambda row: row["seconds"]["median"] / row["batch"])
-    least = min(row["peak_bytes"] for row in stock)
-    same = {row["batch"]: row["peak_bytes"] for row in stock}
-    return [
-        {
-            "label": row["label"],
-            "batch": row["batch"],
-            "baseline_batch": quickest["batch"],
-            "seconds_per_series": spread(
-                [
-                    mine / row["batch"] / (reference / quickest["batch"])
-                    for mine, reference in zip(row["turns"], quickest["turns"], strict=True)
-                ]
-            ),
-            "peak_over_same_batch": row["peak_bytes"] / same[row["batch"]],
-            "peak_over_least": row["peak_bytes"] / least,
-        }
-        for row in rows
-    ]
-
-
-def best_table(documents: dict[str, dict[str, Any]]) -> str:
-    """Markdown: cases in float32 and bfloat16 against the baseline at its best batch."""
-    lines = [
-        "| | series | times as fast as stock's best | memory over stock's with as many series | over stock's least |",
-        "|---|---|---|---|---|",
-    ]
-    for size, document in documents.items():
-        for row in document.get("against_best", ()):
-            case = next((key for key in NAMES if key.format(size) == row["label"]), None)
-            if case is None or not case.startswith("t5-{}:"):
-                continue
-            middle, most, least = (number(1 / row["seconds_per_series"][key]) for key in ("median", "min", "max"))
-            lines.append(
-                f"| {size}, {NAMES[case]} | {row['batch']} | {middle} ({least}–{most}) "
-                f"| {row['peak_over_same_batch']:.2f} | {number(row['peak_over_least'])} |"
-            )
-    return "\n".join(lines)
-
-
 def quick(case: str) -> bool:
     """True if a case takes much less time than the baseline."""
     return ":fast:" in case or "bolt-" in case
@@ -214,12 +161,7 @@ def main() -> None:
     words.add_argument("--sizes", default="tiny,mini,small")
     words.add_argument("--batches", default="1,8,32")
     words.add_argument("--slow", action="store_true", help="what takes as long as the baseline, instead")
-    words.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="print the table of these results instead")
     options = words.parse_args()
-    if options.table:
-        documents = joined(*(json.loads(file.read_text(encoding="utf-8")) for file in options.table))
-        print(table(documents), best_table(documents), sep="\n\n")
-        return
 
     from rankscope.io import codec
     from rankscope_eval.bench import Settings, run_bench
@@ -235,8 +177,6 @@ def main() -> None:
             some = [one for one in cases if one == cases[0] or quick(one) != options.slow]
             settings = Settings(batches, rounds=rounds, threads=options.threads, together=not options.slow)
             documents[size] = short(codec.plain(run_bench(some, settings)), folder)
-            if not options.slow:
-                documents[size]["against_best"] = against_best(documents[size], size)
             show(documents[size])
     found = {**origin("runtime", *USED), "conditions": {"before": before, "after": conditions()}, "sizes": documents}
     save(found, options.out)

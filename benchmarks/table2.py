@@ -26,7 +26,8 @@ def main() -> None:
     subprocess.run(["rankscope", "table2", options.model, *rest, "--out", str(folder), *resume], check=True)
     document = json.loads((folder / "table2.json").read_text(encoding="utf-8"))
     healed = HEALING if any("healed" in row["method"] for row in document["rows"]) else ()
-    used = ("eval/rankscope_eval/tradeoff", *healed, *SCORING, *COMPRESSION)
+    judged = tuple(f"eval/rankscope_eval/{name}" for name in ("tradeoff", "report.py", "verdict.py"))
+    used = (*judged, *healed, *SCORING, *COMPRESSION)
     made = origin("table2", *used, *bundled(options.model))
     save({**document, **made, "conditions": {"before": before, "after": conditions()}}, options.out)
 

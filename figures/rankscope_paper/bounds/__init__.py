@@ -16,7 +16,6 @@ from rankscope_paper.bounds.compression import (
     theorem6_construction,
     theorem6_lower,
     theorem6_sketches,
-    theorem6_upper,
     value_norm,
 )
 from rankscope_paper.bounds.flow import (
@@ -82,6 +81,5 @@ __all__ = [
     "theorem6_construction",
     "theorem6_lower",
     "theorem6_sketches",
-    "theorem6_upper",
     "value_norm",
 ]

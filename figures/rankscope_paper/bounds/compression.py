@@ -175,11 +175,6 @@ def theorem6_lower(sigma_next: float) -> float:
     return sigma_next / 2
 
 
-def theorem6_upper(sigma: Float[Tensor, " d_model"], rank: int, heads: int) -> float:
-    """Bound 4√h σ_{hr+1} on the error of heads that have a sketch of rank r + 1 of their own (Thm 6 ii)."""
-    return 4 * math.sqrt(heads) * float(sigma[heads * rank])
-
-
 def theorem6_attained(sigma: Float[Tensor, " d_model"], rank: int, heads: int) -> float:
     """Bound (√5/2)σ_{hr+1} on the error of `theorem6_sketches`: sharper than the printed 4√h σ_{hr+1} by 3.6√h.
 
