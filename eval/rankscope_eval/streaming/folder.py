@@ -104,7 +104,7 @@ def _records(file: Path) -> list[Record]:
         OutputError: the file is missing or damaged.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")  # ids may hold other separators of lines
         return [codec.parse(Record, codec.loads(line), RECORDS) for line in lines]
     except (OSError, ValueError, DataError) as error:
         raise OutputError(f"{file} is damaged ({error}): write the forecasts again with --force.") from error

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from rankscope.checkpoints import open_checkpoint
+from rankscope.compress.calibration import fingerprint
+from rankscope.errors import CheckpointError
 from rankscope.series import Series
 from rankscope.series.formats import Rows
 from rankscope.series.layout import TableLayout
 from rankscope.series.reader import BadRow, to_series
+from rankscope_eval.baselines import BASELINES
 from rankscope_eval.forecast import forecast_rows, forecast_times, forecast_values, spreadsheet_safe
-from rankscope_eval.forecasters import Forecaster, Forecasting, open_once
+from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     series, bad = to_series(chunk, job.layout, job.path, job.unit)
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
-    model = job.model if isinstance(job.model, Forecaster) else open_once(job.model, job.how, job.weights)
+    model = job.model if isinstance(job.model, Forecaster) else _opened(job.model, job.how, job.weights)
     forecaster = replace(model, seed=chunk_seed(job.how.seed, chunk.number))
     shown = [one.last(job.context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
@@ -100,6 +106,22 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
         kept = [replace(one, item_id=spreadsheet_safe(one.item_id)) for one in kept]
     content = encode(kept, values[~lost], job.levels, job.shape, job.format)
     return Part(chunk.number, content, len(kept), int((~there).sum()), tuple(bad))
+
+
+@cache
+def _opened(model: str, how: Forecasting, weights: str) -> Forecaster:
+    """Open a model by name, once per process.
+
+    Raises:
+        CheckpointError: a node has another model of that name than the run began with.
+    """
+    quiet_imports()
+    if model in BASELINES:
+        return open_forecaster(model, how)
+    checkpoint = open_checkpoint(model, revision=how.revision)
+    if fingerprint(checkpoint) != weights:
+        raise CheckpointError(f"{model} on {platform.node()} is not the model that the run began with: copy it there.")
+    return open_forecaster(checkpoint, how)
 
 
 def chunk_seed(seed: int, number: int) -> int:
@@ -127,9 +149,13 @@ def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float]
 
     table = _rows(series, values, levels) if shape == "rows" else _lists(series, values, levels)
     if format == "csv":
-        hours = any(one.start.freqstr.lstrip("0123456789") in ("h", "min", "s") for one in series)
-        form = "%Y-%m-%d %H:%M:%S" if hours else None  # or a part of midnights alone would have bare dates
-        text: str = table.to_pandas().to_csv(index=False, date_format=form)
+        frame = table.to_pandas()
+        hours = [one.start.freqstr.lstrip("0123456789") in ("h", "min", "s") for one in series]
+        stamps, steps = frame["timestamp"], values.shape[-1]
+        odd = (stamps != stamps.dt.normalize()).to_numpy().reshape(len(series), steps).any(axis=1)
+        times = stamps.map(str)  # written series by series, so that a part does not depend on its chunk
+        frame["timestamp"] = times.where(np.repeat(odd | np.array(hours, dtype=bool), steps), times.str[:10])
+        text: str = frame.to_csv(index=False)
         return text.encode()
     sink = pa.BufferOutputStream()
     if format == "parquet":

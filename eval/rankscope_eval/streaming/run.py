@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 CHUNK = 4096
 AHEAD = 2
 """Chunks to prefetch on a cluster per chunk in progress."""
-SAMPLED = 64
-"""Number of 1-MiB samples that fingerprint a large input."""
 
 
 def forecast_stream(
@@ -60,9 +58,9 @@ def forecast_stream(
 ) -> StreamReport:
     """Stream forecasts of a file of any size to a folder of parts.
 
-    Memory use is that of the model, a chunk and its forecasts, plus eight bytes per series to detect repeated ids. A
-    resumed run continues after the last complete part and gives byte-identical results: chunks depend only on the file,
-    and random numbers only on the seed and the chunk number.
+    Memory use is that of the model, a chunk and its forecasts, plus eight bytes per series to detect repeated ids
+    and the rows that are left out. A resumed run continues after the last complete part and gives byte-identical
+    results: chunks depend only on the file, and random numbers only on the seed and the chunk number.
 
     Args:
         model: baseline, checkpoint, or open forecaster.
@@ -248,8 +246,7 @@ def _opened(
 
 
 def _digest(file: Path) -> str:
-    """Size and hash of a file, of a large one the hash of many places in it, which takes no minutes; of a folder the
-    number of its files and the hash of their names and digests.
+    """Size and hash of a file; of a folder the number of its files and the hash of their names and digests.
 
     Raises:
         DataError: there is no such file.
@@ -260,13 +257,8 @@ def _digest(file: Path) -> str:
         return f"{len(files)}-{hashlib.sha256(listed.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
     if not file.is_file():
         raise DataError(f"data file {file} does not exist.")
-    size, piece = file.stat().st_size, 1 << 20
     digest = hashlib.sha256()
     with file.open("rb") as stream:
-        if size <= SAMPLED * piece:
-            digest.update(stream.read())
-        else:
-            for place in range(SAMPLED):
-                stream.seek((size - piece) * place // (SAMPLED - 1))
-                digest.update(stream.read(piece))
-    return f"{size}-{digest.hexdigest()[:16]}"
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return f"{file.stat().st_size}-{digest.hexdigest()[:16]}"

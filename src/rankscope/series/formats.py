@@ -185,7 +185,7 @@ def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection
             line = int(lines[-1]) + 1
         bare = frame.isna().all(axis=1).to_numpy()
         if bare.any():  # an empty line is ignored; a line of commas is a step without values
-            blank = _blank_lines(file) if blank is None else blank
+            blank = _blank_lines(file, len(frame.columns)) if blank is None else blank
             bare &= np.isin(lines, blank)
         yield Rows(frame[~bare], lines[~bare], tuple(broken[:here]))
         del broken[:here]
@@ -193,9 +193,16 @@ def _csv_frames(file: Path, reader: Any, broken: list[Broken], texts: Collection
         yield Rows(frame.iloc[:0], np.arange(0), tuple(broken))
 
 
-def _blank_lines(file: Path) -> list[int]:
-    with file.open("rb") as lines:
-        return [n for n, text in enumerate(lines, start=1) if not text.strip()]
+def _blank_lines(file: Path, columns: int) -> list[int]:
+    """Rows that are ignored, counted from 1: empty lines; of a single column, where one is a gap, those at the end."""
+    blank: list[int] = []
+    with file.open(encoding="utf-8", errors="replace", newline="") as text:
+        for number, row in enumerate(csv.reader(text), start=1):
+            if not row:
+                blank.append(number)
+            elif columns == 1:
+                blank = []
+    return blank
 
 
 def _with_numbers(part: Any, texts: Collection[str]) -> Any:

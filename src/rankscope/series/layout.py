@@ -115,7 +115,9 @@ def find_layout(
         fields = fields if named is None else [named]  # the other lists are features, as in GluonTS
         if not fields:
             raise DataError(f"{where} has no list column of numbers; its columns are {_names(frame)}.")
-        return TableLayout("list", name, time, tuple(fields), freq, freq)
+        texts = time in objects and frame[time].map(lambda cell: isinstance(cell, str) or is_missing(cell)).all()
+        writing = way_of_writing(frame[time], where) if texts else "ISO8601"
+        return TableLayout("list", name, time, tuple(fields), freq, freq, writing=writing)
     numeric = [
         column
         for column, kind in frame.dtypes.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_ISO = re.compile(r"\s*\d{4}(-\d\d|\d{4}|$)")
 _YEAR = re.compile(r"([1-9]\d{3})(?:-\d\d?-\d\d?|$)")
 
 
@@ -226,6 +228,10 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
     elif isinstance(cell, (int, float, np.number)) and not is_missing(cell):
         (cell,), writing = _record_times(pd.Series([cell], name=layout.time), where, base)
         cell = EPOCH if writing == STEPS else cell
+    elif isinstance(cell, str) and layout.writing != "mixed" and not _ISO.match(cell):
+        written, cell = cell, _start(cell, layout.writing)
+        if cell is pd.NaT:
+            raise DataError(_is_no_date(where, written, base))
     for field in layout.fields:
         key = base if len(layout.fields) == 1 else f"{base}_{field}"
         values = _values(record[field], where, key)
@@ -238,6 +244,14 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
         else:
             start = period(cell, freq or "D", f"{where} series {key!r}")
             yield Series(key, start if freq else pd.NaT, values, _timestamp(cell))
+
+
+@lru_cache(maxsize=4096)
+def _start(cell: str, writing: str) -> Any:
+    """Parse the time of a row of the list layout, NaT if it is written in another way than the others."""
+    import pandas as pd
+
+    return read_times(pd.Series([cell]), writing)[0]
 
 
 def _record_times(column: pd.Series, where: str, key: str) -> tuple[pd.DatetimeIndex, str]:

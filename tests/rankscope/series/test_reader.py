@@ -244,8 +244,39 @@ def test_a_csv_without_blank_lines_is_searched_for_them_once(tmp_path: Path, mon
     batches = list(files.open_file(path, 10).batches)
     assert len(batches) > 2
     assert sum(len(batch.frame) for batch in batches) == 80
-    assert sum(one.mode == "rb" for one in opened) == 1
+    assert sum(one.encoding == "utf-8" for one in opened) == 1  # the header is read as utf-8-sig
     assert all(one.closed for one in opened)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("x\n1\n\n3\n", [1, np.nan, 3]),  # pyarrow writes a missing value of a single column so
+        ("x\n1\n\n3\n\n\n", [1, np.nan, 3]),
+        ("x,z\n1,2\n\n3,4\n", [1, 3]),
+        ("x,z\n1,2\n,\n3,4\n", [1, np.nan, 3]),
+        ('x,note\n1,"p\nq"\n,\n5,r\n\n6,s\n', [1, np.nan, 5, 6]),
+    ],
+)
+def test_an_empty_line_is_a_gap_in_a_single_column_alone(tmp_path: Path, text: str, values: list[float]) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    np.testing.assert_array_equal(read_series(tmp_path / "x.csv", freq="D")[0].target, values)
+
+
+def test_starts_of_lists_are_read_in_one_way(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+
+    def starts(*cells: str) -> list[str]:
+        rows = [{"item_id": cell, "start": cell, "freq": "D", "target": [1.0, 2.0]} for cell in cells]
+        file.write_text("\n".join(json.dumps(row) for row in rows))
+        return [str(one.start) for one in read_series(file)]
+
+    assert starts("01/02/2024", "13/02/2024") == ["2024-02-01", "2024-02-13"]
+    assert starts("2024-02-01", "2024-02-13T00:00") == ["2024-02-01", "2024-02-13"]
+    with pytest.raises(DataError, match="'01/02/2024' in column 'start' may begin with the day or the month"):
+        starts("01/02/2024", "03/04/2024")
+    with pytest.raises(DataError, match="'13/02/2024' is not a date"):
+        starts("2024-02-01", "2024-02-02", "13/02/2024")
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ DAMAGED = {
     "empty": ('{"item_id":"bad","start":"2020","freq":"D","target":[]}', "line 5: series 'bad' is empty", "bad"),
     "infinite": ('{"item_id":"bad","start":"2020","freq":"D","target":[1,Infinity]}', "line 5: series 'bad'", "bad"),
     "too large": ('{"item_id":"bad","start":"2020","freq":"D","target":[1,1e300]}', "beyond single precision", "bad"),
-    "date": ('{"item_id":"bad","start":"soon","freq":"D","target":[1,2]}', "line 5 series 'bad': 'soon' is not", "bad"),
+    "date": ('{"item_id":"bad","start":"soon","freq":"D","target":[1,2]}', "line 5: series 'bad': 'soon' is not", "bad"),
     "freq": ('{"item_id":"bad","start":"2020","freq":"Z","target":[1,2]}', "freq 'Z' is not known", "bad"),
     "no freq": ('{"item_id":"bad","start":"2020","target":[1,2]}', "series 'bad' states no frequency", "bad"),
     "no id": ('{"start":"2020","freq":"D","target":[1,2]}', "line 5: column 'item_id' has an empty", ""),
@@ -254,6 +255,14 @@ def test_names_that_were_there_are_found_like_in_a_set():
             wanted.append(name in known)
             known.add(name)
         assert seen.repeated(names).tolist() == wanted
+
+
+def test_ids_with_separators_of_lines_are_kept_in_the_records(tmp_path: Path, jsonl: Make) -> None:
+    line = json.dumps({"item_id": "a\u2028b\x85c", "start": "2020-01-01", "freq": "D", "target": [1e300]})
+    path, out = jsonl(tmp_path, line), tmp_path / "out"
+    forecast_stream("naive", path, 3, out, on_error="skip", **HOW)
+    again = forecast_stream("naive", path, 3, out, on_error="skip", resume=True, **HOW)
+    assert [row.item_id for row in again.named] == ["a\u2028b\x85c"]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]\n", '{"number": "x"}\n', "\xff"])

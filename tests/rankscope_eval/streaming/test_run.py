@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,11 +17,12 @@ import pytest
 
 from rankscope import checkpoints, load_pipeline
 from rankscope.engine.pool import Engine
-from rankscope.errors import DataError, OptionError, OutputError
+from rankscope.errors import CheckpointError, DataError, OptionError, OutputError
 from rankscope.series import Columns, stream
 from rankscope.series.stream import open_stream
 from rankscope_eval import forecast_file, forecast_stream
 from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
+from rankscope_eval.streaming import job, run
 
 Write = Callable[[pd.DataFrame, Path], Path]
 Make = Callable[..., Any]
@@ -346,6 +348,43 @@ def test_other_weights_and_another_input_are_refused(
     changed = write_table(list_frame().assign(start="2021-01-01"), tmp_path / "changed.parquet")
     with pytest.raises(OutputError, match="was begun with input"):
         forecast_stream(str(moved), changed, 2, out, resume=True, **HOW)
+
+
+def test_a_change_anywhere_in_a_large_input_is_seen(tmp_path: Path) -> None:
+    """One byte in 80 MiB, a size at which only places in a file were read once."""
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"0" * (80 << 20))
+    before = run._digest(path)
+    with path.open("r+b") as stream:
+        stream.seek((80 << 20) // 63 + (1 << 19))
+        stream.write(b"1")
+    assert run._digest(path) != before
+
+
+def test_a_worker_refuses_another_model_of_that_name(listed: Path, bolt_folder: Path) -> None:
+    rows = open_stream(listed, 3)
+    how = Forecasting()
+    common: dict[str, Any] = {"how": how, "horizon": 2, "levels": LEVELS, "season_length": None, "context": None}
+    common |= {"stop": True, "path": str(listed), "unit": "row", "layout": rows.layout, "shape": "rows"}
+    one = job.Job(model=str(bolt_folder), weights="0" * 16, format="csv", **common)
+    with pytest.raises(CheckpointError, match="is not the model that the run began with"):
+        job.forecast_chunk(one, next(iter(rows.chunks)))
+
+
+def test_times_of_a_series_in_csv_do_not_depend_on_its_chunk(tmp_path: Path) -> None:
+    starts = [("2024-01-01", "D"), ("2024-01-01", "D"), ("2024-01-01 05:00", "h"), ("2024-01-01", "h")]
+    lines = [
+        json.dumps({"item_id": f"s{at}", "start": start, "freq": freq, "target": [1.0, 2.0, 3.0]})
+        for at, (start, freq) in enumerate(starts)
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    found = set()
+    for chunk in (1, 2, 3, 4):
+        out = tmp_path / f"out-{chunk}"
+        forecast_stream("naive", tmp_path / "x.jsonl", 1, out, chunk=chunk, quantiles=LEVELS, format="csv")
+        parts = [path.read_text().splitlines()[1:] for path in sorted(out.glob("part-*"))]
+        found.add(tuple(row.split(",")[1] for part in parts for row in part))
+    assert found == {("2024-01-04", "2024-01-04", "2024-01-01 08:00:00", "2024-01-01 03:00:00")}
 
 
 @pytest.mark.slow
