@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
 from rankscope.series import Columns
 from rankscope.series.files import data_files
 
+Named = TypeVar("Named")
 DEFAULT_SUITE = "embedded"
 LONGEST_NAME = 255
 """Bytes of a file's name that file systems take."""
@@ -74,17 +75,25 @@ class Suite:
         Raises:
             DataError: a name is not in the suite.
         """
-        if names is None:
-            return self
-        if isinstance(names, str):
-            raise DataError(f"{source} must be a list, such as [{names!r}].")
-        known = [task.name for task in self.tasks]
-        for name in names:
-            if name not in known:
-                raise DataError(unknown_choice(source, name, known))
-        if not names:
-            raise DataError(f"{source} is empty: name at least one of {', '.join(known)}.")
-        return replace(self, tasks=tuple(task for task in self.tasks if task.name in set(names)))
+        return replace(self, tasks=tuple(named({task.name: task for task in self.tasks}, names, source)))
+
+
+def named(found: Mapping[str, Named], names: Sequence[str] | None, source: str = "tasks") -> list[Named]:
+    """Return what has these names, in the order of ``found``; all if ``names`` is None.
+
+    Raises:
+        DataError: there is none of a name.
+    """
+    if names is None:
+        return list(found.values())
+    if isinstance(names, str):
+        raise DataError(f"{source} must be a list, such as [{names!r}].")
+    for name in names:
+        if name not in found:
+            raise DataError(unknown_choice(source, name, found))
+    if not names:
+        raise DataError(f"{source} is empty: name at least one of {', '.join(found)}.")
+    return [one for name, one in found.items() if name in names]
 
 
 def list_suites() -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.io import codec
 from rankscope.series.files import check_arrow
 from rankscope_eval.reasons import as_data_error
+from rankscope_eval.suites import named
 
 if TYPE_CHECKING:
     from fev import Task
@@ -85,15 +86,7 @@ def read_tasks(suite: str | Path, data: str | Path | None = None, names: Sequenc
                 if _index(task) == _index(other):
                     raise ValueError(f"fev cannot tell it from {other.task_name}: leave one of them out")
         tasks.append(task)
-    if names is None:
-        return tasks
-    if not names:
-        raise DataError("tasks is empty: name at least one.")
-    known = [str(task.task_name) for task in tasks]
-    for name in names:
-        if name not in known:
-            raise DataError(unknown_choice("task", name, known))
-    return [task for task in tasks if task.task_name in names]
+    return named({str(task.task_name): task for task in tasks}, names)
 
 
 @contextmanager

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.errors import DataError, unknown_choice
+from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.series import read_series
 from rankscope.series.files import ENDINGS, check_arrow
 from rankscope.series.frequency import quiet
 from rankscope.series.record import Entry
 from rankscope_eval.reasons import as_data_error
+from rankscope_eval.suites import named
 
 TERMS = {"short": 1, "medium": 10, "long": 15}
 """Term → its horizon over the short one."""
@@ -72,15 +73,7 @@ def configurations(names: Sequence[str] | None = None) -> list[Configuration]:
     path = Path(str(resources.files("rankscope_eval") / "gift_eval" / "sets.yaml"))
     sets = [codec.build(GiftSet, fields, where=path.name, error=DataError) for fields in codec.load(path, "data sets")]
     found = [Configuration(one, term) for one in sets for term in TERMS if term == "short" or one.longer]
-    if names is None:
-        return found
-    if not names:
-        raise DataError("tasks is empty: name at least one.")
-    known = [one.name for one in found]
-    for name in names:
-        if name not in known:
-            raise DataError(unknown_choice("configuration of GIFT-Eval", name, known))
-    return [one for one in found if one.name in names]
+    return named({one.name: one for one in found}, names)
 
 
 @dataclass(frozen=True)

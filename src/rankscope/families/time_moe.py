@@ -14,11 +14,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError
+from rankscope.families.layers import attention, equal_heads, matrix_shapes
 from rankscope.families.record import Config, Family, Shapes, has_type, positive
-from rankscope.families.series import check_series
+from rankscope.families.series import check_series, standardised
 from rankscope.families.sites import Site
 
 _EMBEDDING = "model.embed_layer"
+_PROJECTIONS = {letter: f"{letter}_proj" for letter in "qkvo"}
 _GATED = (("gate_proj", "mlp_gate"), ("up_proj", "mlp_in"), ("down_proj", "mlp_out"))
 
 
@@ -33,16 +35,12 @@ def sites(config: Config) -> tuple[Site, ...]:
 
 
 def _sites(config: Config) -> Iterator[Site]:
-    heads = positive(config, "num_attention_heads")
-    width = positive(config, "hidden_size") // heads
+    heads = equal_heads(config, positive(config, "hidden_size"))
     yield Site(f"{_EMBEDDING}.emb_layer.weight", "decoder", None, "patch_in")
     yield Site(f"{_EMBEDDING}.gate_layer.weight", "decoder", None, "patch_gate")
     for layer in range(positive(config, "num_hidden_layers")):
         block = f"model.layers.{layer}"
-        for letter in "qkvo":
-            axis = int(letter == "o")
-            name = f"{block}.self_attn.{letter}_proj.weight"
-            yield Site(name, "decoder", layer, f"self.{letter}", heads, width, axis)
+        yield from attention(f"{block}.self_attn", "decoder", layer, heads, names=_PROJECTIONS)
         if dense(config):
             for part, role in _GATED:
                 yield Site(f"{block}.ffn_layer.{part}.weight", "decoder", layer, role)
@@ -51,17 +49,8 @@ def _sites(config: Config) -> Iterator[Site]:
 def expected_shapes(config: Config) -> Shapes:
     """Every tensor of a dense model but its heads; of one with experts what is outside them."""
     d_model, inner = positive(config, "hidden_size"), positive(config, "intermediate_size")
-    heads = positive(config, "num_attention_heads")
-    if d_model % heads:
-        raise CheckpointError(f"config.json: hidden_size {d_model} does not split into {heads} heads.")
-    shapes: Shapes = {}
-    for site in sites(config):
-        if site.layer is None:
-            shapes[site.name] = (d_model, 1)
-        elif site.kind == "attention":
-            shapes[site.name] = (d_model, d_model)
-        else:
-            shapes[site.name] = (d_model, inner) if site.role == "mlp_out" else (inner, d_model)
+    found = sites(config)
+    shapes = {site.name: (d_model, 1) for site in found if site.layer is None} | matrix_shapes(found, d_model, inner)
     for layer in range(positive(config, "num_hidden_layers")):
         block = f"model.layers.{layer}"
         shapes |= {f"{block}.self_attn.{letter}_proj.bias": (d_model,) for letter in "qkv"}
@@ -82,8 +71,6 @@ def build(folder: Path, dtype: torch.dtype) -> nn.Module:
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     """Standardised series (axes series, time); gaps count as the mean, 0."""
-    from rankscope.families.series import standardised
-
     check_series(series)
     weight = module.model.embed_layer.emb_layer.weight
     return {"values": standardised(series).nan_to_num(nan=0.0).to(weight)}
@@ -91,8 +78,6 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     """Embed every observed value of a corpus (axes series, time), standardised per series."""
-    from rankscope.families.series import standardised
-
     check_series(series)
     values = standardised(series)
     layer = module.model.embed_layer

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rankscope.errors import CheckpointError, DataError, one_line
 from rankscope.families.record import Config, Family, Shapes, has_type, positive
-from rankscope.families.series import check_series
+from rankscope.families.series import check_series, standardised, unpadded
 from rankscope.families.sites import Site
 
 CODEBOOK = "quantiser.codebook.weight"
@@ -60,8 +60,6 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     Raises:
         DataError: the series are shorter than one code.
     """
-    from rankscope.families.series import standardised
-
     check_series(series)
     size = module.compression
     if series.shape[1] < size:
@@ -77,10 +75,8 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
         DataError: no series is as long as one code.
     """
     from rankscope.families.models.totem import embedded
-    from rankscope.families.series import filled
 
-    check_series(series)
-    rows = embedded(module, filled(series))
+    rows = embedded(module, unpadded(standardised(series), series.shape[-1]))
     if len(rows) == 0:
         raise DataError(f"series are too short for TOTEM: one code takes {module.compression} values.")
     return rows

@@ -12,7 +12,7 @@ from rankscope.errors import CheckpointError
 from rankscope.families import t5
 from rankscope.families.layers import stack_blocks, teacher_forced
 from rankscope.families.record import Config, Family, Shapes, positive
-from rankscope.families.series import check_series
+from rankscope.families.series import standardised, unpadded
 
 if TYPE_CHECKING:
     from rankscope.families.models.wavelets import WaveletTokens
@@ -49,13 +49,11 @@ def expected_shapes(config: Config) -> Shapes:
 
 def rows_of(config: Config, series: Tensor) -> list[Tensor]:
     """Token ids of each series (axes series, time), cut to the context; without padding and end token."""
-    from rankscope.families.series import filled
-
-    check_series(series)
     tokens = tokens_of(config)
     part = config["wavetoken"]
     length = int(part.get("context_length", CONTEXT))
-    return [torch.from_numpy(tokens.encode(row.numpy())) for row in filled(series[:, -length:])]
+    rows = unpadded(standardised(series[:, -length:]), length)
+    return [torch.from_numpy(tokens.encode(row.numpy())) for row in rows]
 
 
 def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def test_short_series(opened: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("time_moe", {"num_attention_heads": 3}, "hidden_size 16 does not split into 3 heads"),
+        ("time_moe", {"num_attention_heads": 3}, "num_attention_heads 3 does not divide the width 16"),
         ("time_moe", {"num_hidden_layers": 3}, "the config implies model.layers.2"),
         ("totem", {"compression": 6}, "compression is 6; it must be a power of two"),
         ("totem", {"codes": 13}, r"quantiser.codebook.weight: the config implies \[13, 6\]"),

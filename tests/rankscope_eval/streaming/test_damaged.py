@@ -40,7 +40,11 @@ DAMAGED = {
     "empty": ('{"item_id":"bad","start":"2020","freq":"D","target":[]}', "line 5: series 'bad' is empty", "bad"),
     "infinite": ('{"item_id":"bad","start":"2020","freq":"D","target":[1,Infinity]}', "line 5: series 'bad'", "bad"),
     "too large": ('{"item_id":"bad","start":"2020","freq":"D","target":[1,1e300]}', "beyond single precision", "bad"),
-    "date": ('{"item_id":"bad","start":"soon","freq":"D","target":[1,2]}', "line 5: series 'bad': 'soon' is not", "bad"),
+    "date": (
+        '{"item_id":"bad","start":"soon","freq":"D","target":[1,2]}',
+        "series 'bad': 'soon' is not",
+        "bad",
+    ),
     "freq": ('{"item_id":"bad","start":"2020","freq":"Z","target":[1,2]}', "freq 'Z' is not known", "bad"),
     "no freq": ('{"item_id":"bad","start":"2020","target":[1,2]}', "series 'bad' states no frequency", "bad"),
     "no id": ('{"start":"2020","freq":"D","target":[1,2]}', "line 5: column 'item_id' has an empty", ""),

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rankscope.families.series import filled, standardised
+from rankscope.families.series import standardised, unpadded
 
 NAN = float("nan")
 
@@ -27,7 +27,7 @@ def test_small_deviations_are_no_constants() -> None:
 
 def test_gaps_are_bridged_and_ends_cut() -> None:
     series = torch.tensor([[NAN, NAN, 0.0, NAN, NAN, 3.0, NAN], [NAN] * 7, [5.0] * 7])
-    rows = filled(series)
+    rows = unpadded(standardised(series), 7)
     assert [len(row) for row in rows] == [4, 7]
     torch.testing.assert_close(rows[0], torch.tensor([-1.0, -1 / 3, 1 / 3, 1.0]))
     assert torch.equal(rows[1], torch.zeros(7))
