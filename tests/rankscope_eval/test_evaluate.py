@@ -350,6 +350,18 @@ def test_rows_are_kept_and_an_interrupted_evaluation_goes_on(tmp_path: Path) -> 
     assert len(seen) == 15
 
 
+def test_rows_of_other_data_are_not_taken(tmp_path: Path) -> None:
+    def scores(suite: Suite, **options: Any) -> list[tuple[float, float]]:
+        return [(row.MASE, row.WQL) for row in evaluate(["naive"], suite, **options).rows]
+
+    digits = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]
+    for targets in (digits, digits[::-1]):
+        suite = write_suite(tmp_path, frame(targets))
+        assert scores(suite, kept=tmp_path / "kept", resume=True) == scores(suite)
+    season = replace(suite, tasks=(replace(suite.tasks[0], season_length=2),))
+    assert scores(season, kept=tmp_path / "kept", resume=True) == scores(season) != scores(suite)
+
+
 def test_rows_of_a_model_that_does_not_say_what_it_is_are_measured_again(tmp_path: Path) -> None:
     seen: list[str] = []
     for _ in range(2):

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from rankscope.errors import DataError, OptionError, RankscopeError
+from rankscope_eval import Forecasting
 from rankscope_eval.gift_eval import configurations, evaluate_gift, write_submission
 from rankscope_eval.gift_eval.report import CRPS, METRICS
 from rankscope_eval.gift_eval.sets import load
@@ -138,6 +139,25 @@ def test_stored_rows_are_used_again(
         evaluate_gift(["naive"], data, tasks=["ett1/H/short"], kept=tmp_path / "kept")
     evaluate_gift(["naive"], data, tasks=["ett1/H/short"], kept=tmp_path / "kept", resume=True)
     assert seen == ["naive", "stopped", "seasonal-naive"]
+
+
+def test_rows_of_other_data_or_another_seed_are_not_taken(
+    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rankscope_eval.gift_eval import run
+
+    plain, seen = run.score, []
+
+    def counted(forecaster: Any, *rest: Any) -> Any:
+        seen.append(forecaster.name)
+        return plain(forecaster, *rest)
+
+    monkeypatch.setattr(run, "score", counted)
+    made = 0
+    for length, how in ((300, Forecasting()), (300, Forecasting()), (400, Forecasting()), (400, Forecasting(seed=1))):
+        data, made = folder("ett1/H", length) if length != made else data, length
+        evaluate_gift(["naive"], data, how, tasks=["ett1/H/short"], kept=tmp_path / "kept", resume=True)
+    assert seen == ["naive", "seasonal-naive"] * 3
 
 
 @pytest.mark.parametrize(

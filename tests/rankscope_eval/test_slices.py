@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_eval import evaluate
+from rankscope.series import Series
+from rankscope_eval import evaluate, slices
+from rankscope_eval.relative import FEWEST
 from rankscope_eval.report import EvalReport, Slice
 from rankscope_eval.suites import Suite, Task
 
@@ -92,6 +94,38 @@ def test_the_three_worst_come_first_and_have_intervals(report: EvalReport) -> No
     assert len(set(names)) == len(names)
     assert ("frequency", "h") in names
     assert ("season", "24") not in names  # the same series as those of the frequency
+
+
+def test_intervals_of_the_worst_of_many_are_wider_and_over_sources(
+    suite: Suite, report: EvalReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def noted(draws: list, sources: list[str], *, level: float) -> None:
+        asked.append((tuple(sources), level))
+
+    monkeypatch.setattr(slices, "interval", noted)
+    same = replace(suite, tasks=tuple(replace(task, source="one") for task in suite.tasks))
+    evaluate(["naive"], same)
+    assert {level for _, level in asked} == {1 - 0.05 / len(report.slices)}  # Bonferroni's
+    assert {name for sources, _ in asked for name in sources} == {"one"}
+
+
+def test_parts_of_a_few_series_are_left_out(suite: Suite, tmp_path: Path) -> None:
+    few = write(tmp_path, "few", make(3, FEWEST - 1, 300), "h")
+    both = Suite("few", (write(tmp_path, "mixed", make(0, 4, 60), "D"), few), tmp_path)
+    assert not [one for one in evaluate(["naive"], both).slices if one.by == "frequency" and one.part == "h"]
+
+
+@pytest.mark.parametrize(("zeros", "sparse"), [(0.2, False), (0.3, True)])
+def test_demand_is_intermittent_from_syntetos_and_boylans_interval_on(
+    tmp_path: Path, zeros: float, sparse: bool
+) -> None:
+    """A mean interval between demands of 1.25, or of 1.43; theirs is 1.32."""
+    target = np.where(np.arange(100 + HORIZON) % 10 < 10 * zeros, 0.0, 1.0)
+    one = Series("a", pd.Period("2020-01-01", "D"), target)
+    task = Task("t", HORIZON, -HORIZON)
+    assert bool(slices._properties([one], task)["intermittency", "intermittent"][0]) is sparse
 
 
 def test_what_all_data_have_in_common_is_no_slice(tmp_path: Path) -> None:

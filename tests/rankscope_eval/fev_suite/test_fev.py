@@ -168,6 +168,25 @@ def test_stored_rows_are_used_again(
     assert evaluate_fev(["naive"], file).rows[2]["MASE"] == report.rows[2]["MASE"]
 
 
+def test_rows_of_other_data_or_another_seed_are_not_taken(
+    suite: Callable[..., Path], series: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, seen = models._local, []
+
+    def counted(model: str, task: Any) -> Any:
+        seen.append(model)
+        return plain(model, task)
+
+    monkeypatch.setattr(models, "_local", counted)
+    file = suite({})
+    for how in (Forecasting(), Forecasting(), Forecasting(seed=1)):
+        evaluate_fev(["naive"], file, how, kept=tmp_path / "kept", resume=True)
+    assert seen == ["naive", "seasonal-naive"] * 2
+    series.assign(target=series["target"] ** 2).to_parquet(tmp_path / "sales.parquet", index=False)
+    evaluate_fev(["naive"], file, kept=tmp_path / "kept", resume=True)
+    assert seen == ["naive", "seasonal-naive"] * 3
+
+
 def test_numbers_that_are_none_survive_being_stored(
     suite: Callable[..., Path], series: pd.DataFrame, tmp_path: Path
 ) -> None:
