@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import linear_regression
 from typing import Any
 
 from provenance import conditions, origin, parser, save, spread
@@ -95,23 +96,36 @@ def measure(
     return {names[name]: found for name, found in seconds.items()}
 
 
+def exponents(sizes: Sequence[int], turns: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Slopes of log time over log size by least squares, one per round."""
+    logs = [math.log(size) for size in sizes]
+    return spread([linear_regression(logs, list(map(math.log, one))).slope for one in zip(*turns, strict=True)])
+
+
+def verdict(exponent: Mapping[str, float]) -> str:
+    """Whether time grows faster than size."""
+    if exponent["median"] <= 1:
+        return "at most linear"
+    return "above linear" if exponent["min"] > 1 else "linear within the spread"
+
+
 def factors(
     values: dict[str, tuple[int, ...]], seconds: dict[tuple[Point, str], tuple[float, ...]]
 ) -> list[dict[str, Any]]:
     """Saved and drawn of every size: its values and, by runtime, seconds, exponents and verdict."""
-    from rankscope_eval.bench.turns import growth
-
     found = []
     for name, several in values.items():
         runtimes = {}
         for runtime in RUNTIMES:
             turns = [seconds[replace(Point(), **{name: value}), runtime] for value in several]
-            grown = growth(several, turns)
+            larger = min(len(several) // 2, len(several) - 2)
+            exponent = exponents(several[larger:], turns[larger:])
             runtimes[runtime] = {
                 "seconds": [spread(one) for one in turns],
                 "turns": turns,
-                **asdict(grown),
-                "verdict": grown.verdict,
+                "exponent": exponent,
+                "whole": exponents(several, turns),
+                "verdict": verdict(exponent),
             }
         found.append({"name": name, "values": list(several), "runtimes": runtimes})
     return found

@@ -22,7 +22,6 @@ MARGIN = 0.02
 ALPHA = 0.05
 """Level of each one-sided test, and of the two-sided one."""
 HELD, BETTER, NO_WORSE, WORSE, NOT_SHOWN = "held", "better", "no worse", "worse", "not shown"
-WORDS = (HELD, BETTER, NO_WORSE, WORSE, NOT_SHOWN)
 
 
 def judge(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -153,8 +152,3 @@ def sized(case: Case, settings: Settings, batch: int) -> Case:
         threads=settings.threads,
         seed=settings.seed,
     )
-
-
-def distinct(cases: Iterator[Case] | list[Case]) -> list[Case]:
-    """Drop duplicate cases, keeping the order."""
-    return list(dict.fromkeys(cases))

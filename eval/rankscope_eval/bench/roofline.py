@@ -35,7 +35,8 @@ class Rates:
     def bytes_per_second(self, size: int) -> float:
         """Return the bandwidth for a working set of ``size`` bytes.
 
-        This is the best of all copies at least that large, since small ones are dominated by launch overhead.
+        This is the best of the largest copy that is no larger and of all above it, since launch overhead dominates
+        small ones.
 
         >>> Rates("float32", 1.0, ((4, 30.0), (16, 10.0))).bytes_per_second(15)
         30.0

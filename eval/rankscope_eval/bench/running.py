@@ -15,7 +15,7 @@ from typing import Any
 from rankscope.engine import Progress, silent
 from rankscope.engine.pool import available_cores
 from rankscope.errors import OptionError
-from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, distinct, read_case, sized
+from rankscope_eval.bench.case import LOCAL, Case, Settings, checked, read_case, sized
 from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import Phase
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow, Failure
@@ -55,7 +55,7 @@ def run_bench(
     base = cases[0]
     if baseline is not None:
         base = checked(baseline if isinstance(baseline, Case) else read_case(baseline), settings.device)
-    cases = distinct([base, *cases])
+    cases = list(dict.fromkeys([base, *cases]))
     rows: list[BenchRow] = []
     failures: list[Failure] = []
     measured: dict[str, list[Rates]] = {}

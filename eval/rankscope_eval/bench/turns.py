@@ -1,15 +1,12 @@
-"""Interleaved timing, so that background load affects all cases alike, and growth exponents."""
+"""Interleaved timing, so that background load affects all cases alike."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import linear_regression, median
+from statistics import median
 from typing import Any, TypeVar
-
-from rankscope.errors import OptionError
 
 Name = TypeVar("Name")
 Turn = Callable[[], float]
@@ -77,65 +74,3 @@ def alternate(
 def ratios(seconds: Sequence[float], baseline: Sequence[float]) -> Spread:
     """Summarise the ratios to the baseline's seconds of the same round."""
     return Spread.of([mine / reference for mine, reference in zip(seconds, baseline, strict=True)])
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Growth exponents of time in a size, summarised over rounds.
-
-    Attributes:
-        exponent: over the larger half of the sizes, where constant costs matter less.
-        whole: over all sizes.
-    """
-
-    exponent: Spread
-    whole: Spread
-
-    @property
-    def verdict(self) -> str:
-        """Verdict on superlinear growth.
-
-        >>> Growth(Spread(1.01, 0.98, 1.05), Spread(0.7, 0.6, 0.8)).verdict
-        'linear within the spread'
-        """
-        if self.exponent.median <= 1:
-            return "at most linear"
-        return "above linear" if self.exponent.min > 1 else "linear within the spread"
-
-
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Fit the slope of log seconds over log size by least squares.
-
-    >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
-    2.0
-
-    Raises:
-        OptionError: fewer than two different sizes, or a value that is not above 0.
-    """
-    if len(sizes) != len(seconds) or len(set(sizes)) < 2:
-        raise OptionError("an exponent needs at least two different sizes, and as many times.")
-    if not all(0 < value < math.inf for value in (*sizes, *seconds)):
-        raise OptionError("an exponent needs sizes and times that are finite and above 0.")
-    return linear_regression([math.log(size) for size in sizes], [math.log(each) for each in seconds]).slope
-
-
-def growth(sizes: Sequence[float], turns: Sequence[Sequence[float]]) -> Growth:
-    """Compute growth exponents by round.
-
-    Args:
-        sizes: increasing; with an odd number, the middle one belongs to the larger half.
-        turns: seconds, one row per size and one column per round.
-
-    Raises:
-        OptionError: sizes are too few or not increasing, a time is not positive, or rows differ in length or are empty.
-    """
-    if len(turns) != len(sizes) or len({len(row) for row in turns}) != 1 or not turns[0]:
-        raise OptionError("growth needs a row of times per size, all equally long and not empty.")
-    if list(sizes) != sorted(set(sizes)):
-        raise OptionError("growth needs sizes that rise.")
-    first = min(len(sizes) // 2, max(0, len(sizes) - 2))
-    rounds = list(zip(*turns, strict=True))
-    return Growth(
-        Spread.of([exponent(sizes[first:], one[first:]) for one in rounds]),
-        Spread.of([exponent(sizes, one) for one in rounds]),
-    )

@@ -1,0 +1,32 @@
+"""Exponents of time over size: power laws are found again."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SIZES = (8, 16, 32, 64, 128)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("growth")
+
+
+@pytest.mark.parametrize(
+    ("powers", "verdict"),
+    [
+        ((0.5, 0.99, 1.2), "at most linear"),
+        ((0.9, 1.1, 1.2), "linear within the spread"),
+        ((1.1, 1.5, 2.0), "above linear"),
+    ],
+)
+def test_the_exponent_of_a_power_law_is_found(script: Any, powers: tuple[float, ...], verdict: str) -> None:
+    found = script.exponents(SIZES, [[0.003 * size**power for power in powers] for size in SIZES])
+    assert tuple(found[key] for key in ("min", "median", "max")) == pytest.approx(powers, abs=1e-12)
+    assert script.verdict(found) == verdict
