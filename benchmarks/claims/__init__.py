@@ -45,17 +45,22 @@ RESULTS: dict[str, Result] = {
 """In the order in which they are measured: what README and cards print comes first."""
 
 
+STALE = {
+    "changed": "To be measured again, because code, models or the command have changed since:",
+    "not finished": "Not finished, and shown as far as they go:",
+    "never": "Never measured:",
+    "six": "Code has changed since; kept as measured, because the test sets are read only for what is final:",
+}
+"""How results that are not up to date are introduced, by the beginning of the reason."""
+
+
 def stale_note() -> str:
     """Paragraphs that name the results that have to be measured again, and those on the test sets that are kept."""
-    stale = [result for result in RESULTS.values() if result.stale()]
-    lists = {
-        "To be measured again, because code or models have changed since, or never measured:": [
-            f"`{one.name}`" for one in stale if not one.reads_test_sets
-        ],
-        "Code has changed since; kept as measured, because the test sets are read only for what is final:": [
-            f"`{one.name}`" for one in stale if one.reads_test_sets
-        ],
-    }
+    lists: dict[str, list[str]] = {words: [] for words in STALE.values()}
+    for one in RESULTS.values():
+        if why := one.stale():
+            begins = next((begins for begins in STALE if why.startswith(begins)), "changed")
+            lists[STALE["six" if one.reads_test_sets else begins]].append(f"`{one.name}`")
     written = [f"{words}\n{joined}." for words, names in lists.items() if (joined := ",\n".join(names))]
     return "\n\n".join(written) or "Every result is as new as the code and the models that it was measured with."
 

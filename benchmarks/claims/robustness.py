@@ -92,7 +92,7 @@ CLAIMS: tuple[Claim, ...] = (
         PAGE,
         "load-beyond",
         "killed every few seconds for {minutes:.0f} minutes, {kills} times; {resumed} times a part was killed "
-        "too often, the command ended and `--resume` went on. Forecasts that ended so: {forecasts}",
+        "too often, the command ended and `--resume` went on. {forecasts} forecast ended so, equal byte for byte",
         lambda found: found["workers"],
         holds=lambda found: found["workers"]["identical"],
         moves=0.5,
