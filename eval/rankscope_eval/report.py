@@ -261,9 +261,20 @@ class Comparison:
             for name in ours.keys() & theirs.keys():
                 first, second = ours[name].sums, theirs[name].sums
                 if first is not None and second is not None:
-                    found[name] = resample(first, second, name)
+                    found[name] = drawn(first, second, name)
             self._known[model] = found
         return self._known[model]
+
+
+def drawn(model: Sums, baseline: Sums, name: str) -> tuple[Draws | None, Draws | None]:
+    """Resample a data set, counting as series to draw from only those that move its ratios.
+
+    A series without an error of either model, such as a constant one, or without a value to score, is no evidence.
+    """
+    loss, scaled = (model[:, column] + baseline[:, column] > 0 for column in (0, 2))
+    pairs = zip(resample(model, baseline, name), (scaled, loss), strict=True)
+    mase, wql = (None if draws is None else replace(draws, series=int(there.sum())) for draws, there in pairs)
+    return mase, wql
 
 
 def summarise(

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 
 from rankscope.series import Series
 from rankscope.series.frequency import seasonality
-from rankscope_eval.relative import FEWEST, LEVEL, Interval, geometric_mean, interval, log_ratios, resample
-from rankscope_eval.report import EvalRow, Slice
+from rankscope_eval.relative import FEWEST, LEVEL, Interval, geometric_mean, interval, log_ratios
+from rankscope_eval.report import EvalRow, Slice, drawn
 from rankscope_eval.sources import LoadedSuite
 from rankscope_eval.suites import Task
 
@@ -132,7 +132,7 @@ def _slice(model: str, part: Part, here: Sides) -> Slice:
 
 
 def _with_intervals(one: Slice, here: Sides, sources: Mapping[str, str], level: float) -> Slice:
-    draws = {key: resample(sums[:, :4], sums[:, 4:], key) for key, sums in here.items()}
+    draws = {key: drawn(sums[:, :4], sums[:, 4:], key) for key, sums in here.items()}
 
     def ends(position: int) -> Interval | None:
         known = {key: draw for key, pair in draws.items() if (draw := pair[position]) is not None}

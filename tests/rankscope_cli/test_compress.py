@@ -138,12 +138,12 @@ def test_a_loss_in_place_of_a_size(
     cli: Callable[..., Any], document: Callable[..., Any], bolt_folder: Path, suite: Path, tmp_path: Path
 ) -> None:
     """So much is allowed that the least size holds; score and bound are those that eval measures."""
-    how = ("--max-loss", "50", "--suite", suite, "--allocation", "energy")
+    how = ("--max-loss", "1", "--suite", suite, "--allocation", "energy")
     result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert "warning: the size is chosen on 3 sources of data: below 10 the bound of the loss is rough." in result.stderr
     report = json.loads((tmp_path / "small" / "compress.json").read_text())
     search = report["search"]
-    assert (search["measure"], search["max_loss"]) == (f"relative WQL on {suite}", 50.0)
+    assert (search["measure"], search["max_loss"]) == (f"relative WQL on {suite}", 1.0)
     (step,) = search["steps"]
     assert (step["ratio"], step["score"], step["holds"]) == (report["ratio"], search["score"], True)
     measured = document("eval", tmp_path / "small", "--baseline", bolt_folder, "--suite", suite)["summary"][-1]
@@ -161,7 +161,7 @@ def test_a_loss_without_a_bound_chooses_nothing(
 ) -> None:
     lines = suite.read_text().replace("}", f"{more}}}").splitlines()[:kept]
     suite.write_text("\n".join(lines))
-    line = refused("compress", bolt_folder, "--max-loss", "50", "--suite", suite, "--out", tmp_path / "small")
+    line = refused("compress", bolt_folder, "--max-loss", "1", "--suite", suite, "--out", tmp_path / "small")
     assert f"--max-loss needs at least 3 {words} for a bound of the loss" in line
     assert not (tmp_path / "small").exists()
 
@@ -307,6 +307,7 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
         (("--max-loss", "0.1", "--bytes", "1e5"), "all budgets"),
         (("--max-loss", "2 %"), "--max-loss"),
         (("--max-loss", "-0.1"), "max loss -0.1 is not usable"),
+        (("--max-loss", "5"), "max loss 5 is not usable: give a share from 0 to 1, e.g. 0.02 for 2 %"),
         (("--max-loss", "0.1", "--suite", "embeded"), "did you mean 'embedded'"),
         (("--attention-ratio", "0.1", "--suite", "embedded"), "--suite requires --max-loss"),
         (("--attention-ratio", "0.1", "--max-series", "2"), "--max-series requires --max-loss"),

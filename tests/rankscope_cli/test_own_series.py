@@ -32,7 +32,7 @@ FILES = {
 """Verbs that read a file of series, up to its name."""
 SCORED = {
     "eval": ("eval", "naive"),
-    "compress": (*COMPRESS, "--max-loss", "50"),
+    "compress": (*COMPRESS, "--max-loss", "1"),
     "table2": ("table2", "bolt", "--out", "out"),
     "sweep": ("sweep", "toy.yaml", "--out", "out", "--device", "cpu"),
     "pretrain": ("pretrain", "run.yaml", "--out", "out", "--device", "cpu"),

@@ -239,6 +239,16 @@ def row(dataset: str, model: str, errors: list[float] | None, score: float = 1.0
     )
 
 
+def test_series_without_an_error_are_no_evidence() -> None:
+    """Five constant series beside one other leave one to draw from, which has no interval."""
+    for errors, known in (([1.0] + [0.0] * 5, False), ([1.0, 2.0, 3.0, 0.0, 0.0, 0.0], True)):
+        rows = [row("w", m, [k * one for one in errors]) for k, m in ((0.5, "m"), (1.0, "base"))]
+        (whole,) = summarise(rows, ["m"], "base")
+        for interval, verdict in ((whole.WQL_interval, whole.WQL_verdict), (whole.MASE_interval, whole.MASE_verdict)):
+            assert (interval is not None) is known
+            assert verdict.word == ("better" if known else "not shown")
+
+
 def test_a_summary_has_no_interval_of_other_data_sets_than_its_mean() -> None:
     rows = [row(d, m, [1.0, k, 3.0]) for k, m in ((1.0, "m"), (2.0, "base")) for d in "wxy"]
     (whole,) = summarise(rows, ["m"], "base")

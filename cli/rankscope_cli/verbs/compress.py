@@ -369,15 +369,18 @@ def _score(
     count, units = len({task.source or task.name for task in tasks}), "sources of data"
     if len(tasks) == 1:  # the bound is over its series
         count, units = len(suite.series(tasks[0])), "series of one data set"
+    too_few = f"--max-loss needs at least {FEWEST} {units} for a bound of the loss, found {{}}: give more, "
+    too_few += "or a size (--ratio)."
     if count < FEWEST:
-        raise OptionError(
-            f"--max-loss needs at least {FEWEST} {units} for a bound of the loss, found {count}: give more, "
-            "or a size (--ratio)."
-        )
-    if count < FEW:
-        say(f"warning: the size is chosen on {count} {units}: below {FEW} the bound of the loss is rough.")
+        raise OptionError(too_few.format(count))
     scorer = Scorer(suite, Forecasting(seed=options.seed, device=options.device), checkpoint)
     scorer.score_baseline(progress)
+    if len(tasks) == 1 and (sums := scorer.reference[0].sums) is not None:
+        count = int((sums[:, 0] > 0).sum())  # a series without an error, such as a constant one, says nothing
+        if count < FEWEST:
+            raise OptionError(too_few.format(f"{count} with an error"))
+    if count < FEW:
+        say(f"warning: the size is chosen on {count} {units}: below {FEW} the bound of the loss is rough.")
     return partial(_bounded, scorer)
 
 

@@ -69,7 +69,7 @@ def compress_to_loss(
         checkpoint: an open checkpoint, or what `rankscope.checkpoints.open_checkpoint` takes.
         options: which matrices, and how; no size.
         out: folder to write; it appears whole or not at all.
-        max_loss: L, at least 0: 0.02 allows a score of 1.02.
+        max_loss: L, from 0 to 1: 0.02 allows a score of 1.02.
         score: measures a folder; what is not finite does not hold.
         measure: what it measures, for the report.
         steps: bisections.
@@ -80,7 +80,7 @@ def compress_to_loss(
         The report of the folder, with every step in ``search``.
 
     Raises:
-        OptionError: the loss is below 0, or even ratio 1 does not hold; it names the nearest.
+        OptionError: the loss is out of range, or even ratio 1 does not hold; it names the nearest.
         RankscopeError: as `rankscope.compress.compress` says.
     """
     begin = time.perf_counter()
@@ -102,13 +102,13 @@ def compress_to_loss(
 
 
 def validate_loss(max_loss: float) -> float:
-    """Return ``max_loss`` where it is finite and at least 0.
+    """Return ``max_loss`` where it is from 0 to 1.
 
     Raises:
         OptionError: it is not.
     """
-    if not (math.isfinite(max_loss) and max_loss >= 0):
-        raise OptionError(f"max loss {max_loss} is not usable: give a number of at least 0, e.g. 0.02 for 2 %.")
+    if not 0 <= max_loss <= 1:
+        raise OptionError(f"max loss {max_loss:g} is not usable: give a share from 0 to 1, e.g. 0.02 for 2 %.")
     return max_loss
 
 
