@@ -39,7 +39,7 @@ PANELS = {
         "design": "Derive a low-rank architecture and its training config.",
         "pretrain": "Pretrain or fine-tune on synthetic series or your own.",
         "sweep": "Train, measure and score a grid of models.",
-        "standin": "Train a small proxy model of any family on CPU.",
+        "standin": "Train a small proxy model of a family other than Chronos on CPU.",
     },
     "Papers": {
         "figures": "Reproduce the paper's figures.",

@@ -64,7 +64,8 @@ def unknown_choice(parameter: str, value: object, choices: Iterable[str], fix: s
     known = list(choices)
     guess = nearest(value, known)
     tail = f" {fix}" if fix else ""
-    return f"{parameter} {value!r} is not known: {guess}Choose from {', '.join(known)}.{tail}"
+    choose = "Choose" if guess else "choose"
+    return f"{parameter} {value!r} is not known: {guess}{choose} from {', '.join(known)}.{tail}"
 
 
 def nearest(value: object, choices: Sequence[str]) -> str:

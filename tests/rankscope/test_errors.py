@@ -29,7 +29,7 @@ def test_unknown_choice(value: object, guess: str) -> None:
     assert message.startswith(f"method {value!r} is not known: ")
     assert ("did you mean" in message) == bool(guess)
     assert guess in message
-    assert message.endswith("Choose from svd, joint. Fix it.")
+    assert message.endswith(f"{'Choose' if guess else 'choose'} from svd, joint. Fix it.")
     assert "\n" not in message
 
 

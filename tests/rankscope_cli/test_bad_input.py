@@ -369,7 +369,7 @@ def test_text_model_does_not_forecast(refused: Callable[..., str], t5_folder: Pa
     [
         (("--suite", "missing.yaml"), "suite file missing.yaml does not exist"),
         (("--suite", "bad.yaml"), "bad.yaml is not a suite"),
-        (("--tasks", "nothing"), "tasks 'nothing' is not known: Choose from co2"),
+        (("--tasks", "nothing"), "tasks 'nothing' is not known: choose from co2"),
         (("--tasks", ""), "tasks is empty"),
         (("--suite", "chronos-zero-shot", "--data", "missing"), "data folder missing does not exist"),
     ],

@@ -141,7 +141,7 @@ CASES = {
     ),
     # --- refused
     "mixed frequencies": Case(
-        "id,date,y a,@1,1 a,@2,2 a,@3,3 b,@1,5 b,@1T12:00,7", f"line 5: series 'b' {OFF_GRID}|cannot be told"
+        "id,date,y a,@1,1 a,@2,2 a,@3,3 b,@1,5 b,@1T12:00,7", f"from line 5 on: series 'b' {OFF_GRID}|cannot be told"
     ),
     "off the grid": wide("date,y @1,1 @2,2 @3,3 @3T05:00,4", OFF_GRID),
     "a step off the others": wide("time,y 0,1 10,2 20,3 25,4", f"{OFF_GRID} its other steps at 25"),

@@ -244,8 +244,8 @@ def test_series_without_an_error_are_no_evidence() -> None:
     for errors, known in (([1.0] + [0.0] * 5, False), ([1.0, 2.0, 3.0, 0.0, 0.0, 0.0], True)):
         rows = [row("w", m, [k * one for one in errors]) for k, m in ((0.5, "m"), (1.0, "base"))]
         (whole,) = summarise(rows, ["m"], "base")
-        for interval, verdict in ((whole.WQL_interval, whole.WQL_verdict), (whole.MASE_interval, whole.MASE_verdict)):
-            assert (interval is not None) is known
+        for ends, verdict in ((whole.WQL_interval, whole.WQL_verdict), (whole.MASE_interval, whole.MASE_verdict)):
+            assert (ends is not None) is known
             assert verdict.word == ("better" if known else "not shown")
 
 

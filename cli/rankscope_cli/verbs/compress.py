@@ -324,6 +324,8 @@ def run(
         output.deliver(report, lambda console: show_compress(report, console))
     for note in report.notes:
         say(f"warning: {note}")
+    if report.parameters["after"] == report.parameters["before"] and report.bytes["after"] >= report.bytes["before"]:
+        say("warning: nothing was cut: the folder holds as many parameters as the model.")
 
 
 def _duration(text: str) -> tuple[float, bool]:

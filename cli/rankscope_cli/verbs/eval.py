@@ -279,10 +279,10 @@ def _mentioned(kept: Path | None) -> Iterator[None]:
 
 
 def show_eval(report: EvalReport, console: Console, metrics: Sequence[str] = ("MASE", "WQL")) -> None:
-    """Print scores by data set and model, relative scores, worst slices, and skipped data sets."""
-    _show_rows(report, console, metrics)
-    console.print()
+    """Print relative scores, worst slices, scores by data set and model, and skipped data sets."""
     _show_summary(report, console)
+    console.print()
+    _show_rows(report, console, metrics)
     for skipped in report.skipped:
         console.print(f"skipped {skipped.benchmark}/{skipped.dataset}: {skipped.reason}")
     for row in report.rows:

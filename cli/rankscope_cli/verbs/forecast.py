@@ -42,7 +42,9 @@ def run(
     season_length: Annotated[
         int | None,
         opt.count(
-            "--season-length", "Season length of naive, ETS and Theta (default: from the frequency).", opt.SERIES
+            "--season-length",
+            "Season length of local models (default: from the frequency).",
+            opt.SERIES,
         ),
     ] = None,
     id_column: opt.IdColumn = None,
@@ -76,7 +78,7 @@ def run(
     ] = False,
     on_error: Annotated[
         choices.OnDamage | None,
-        opt.choice("--on-error", choices.OnDamage, "On a damaged row: stop (default) or skip it.", _STREAM),
+        opt.choice("--on-error", choices.OnDamage, "On a damaged row: stop (default) or skip its series.", _STREAM),
     ] = None,
     resume: Annotated[bool, opt.switch("--resume", "Resume after the last complete part.", _STREAM)] = False,
     engine: opt.EngineName = "local",

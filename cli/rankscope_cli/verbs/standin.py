@@ -18,7 +18,7 @@ WeightDtype = Literal["float32", "float16", "bfloat16"]
 
 
 def run(
-    family: Annotated[str, opt.argument("FAMILY", "Family name, as listed by `rankscope families`.")],
+    family: Annotated[str, opt.argument("FAMILY", "Family with a dot under standin in `rankscope families`.")],
     *,
     out: Annotated[str, opt.out_folder("Output folder.")],
     steps: Annotated[int | None, opt.count("--steps", "Optimiser steps.")] = None,
@@ -36,7 +36,7 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Train a small proxy model of any family on CPU.
+    """Train a small proxy model of a family other than Chronos on CPU.
 
     A stand-in for families whose published model is unavailable, since ranks of random weights are not informative.
     Trains on synthetic series or images, or on a text. The folder holds weights, loss.csv and a model card.

@@ -179,7 +179,7 @@ def _from_long(
             yield _no_date(rows, int(part[undated[part].argmax()]), layout, key, where)
             continue
         line = int(rows.lines[part[0]])
-        here = f"{where} {line}"
+        here = f"{path}: from {unit} {line} on"
         own = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part  # a view, where it can be
         try:
             when = None if times is None else times[own]
@@ -297,7 +297,13 @@ def _on_grid(
     if not times.is_unique:
         raise DataError(
             f"{where}: {whose} has {_shown(times[times.duplicated()][0], layout)} twice"
-            + ("" if key else "; several series in one column need a column of item ids (id_column, --id-column)")
+            + (
+                "; ids that span several columns have to be joined into one"
+                if layout.form == "long"
+                else ""
+                if key
+                else "; several series in one column need a column of item ids (id_column, --id-column)"
+            )
             + ("; local time does so when clocks go back: write times in UTC." if layout.zoned else ".")
         )
     if steps is None:
@@ -353,6 +359,8 @@ def _is_no_date(where: str, cell: Any, key: str) -> str:
     import pandas as pd
 
     whose = f"series {key!r}: " if key else ""
+    if is_missing(cell):
+        return f"{where}: {whose}a time is missing; write ISO dates such as 2024-01-31."
     shown = cell if isinstance(cell, (str, int, float)) else str(cell)
     year = _YEAR.match(str(shown))
     if year and not pd.Timestamp.min.year < int(year[1]) < pd.Timestamp.max.year:

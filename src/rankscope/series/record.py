@@ -155,7 +155,7 @@ def check_values(one: Series, where: str, *, dated: bool = True) -> None:
         what = f"{value:g}, which is beyond single precision" if np.isfinite(value) else "an infinite value"
         raise DataError(f"{where}: series {one.item_id!r} holds {what}; write NaN where one is missing.")
     if dated and one.start is pd.NaT:
-        raise DataError(
-            f"{where}: series {one.item_id!r} states no frequency, and no times tell it: name the time column "
-            "(time_column, --time-column) or give freq (--freq)."
-        )
+        fix = "one time does not tell it: give freq (--freq), such as D"
+        if one.stamp is None:
+            fix = "no times tell it: name the time column (time_column, --time-column) or give freq (--freq)"
+        raise DataError(f"{where}: series {one.item_id!r} states no frequency, and {fix}.")

@@ -104,5 +104,5 @@ def test_a_slope_that_is_off_fails() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(OptionError, match="Choose from f1, f2, f3"):
+    with pytest.raises(OptionError, match="choose from f1, f2, f3"):
         run_experiment("f9")
