@@ -130,11 +130,14 @@ _SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "
 
 def show_bench(report: BenchReport, console: Console) -> None:
     """Print a table per batch size, a legend and the failures."""
+    from rankscope_eval.page.numbers import plural
+
     for number, batch in enumerate(dict.fromkeys(row.batch for row in report.rows)):
         if number:
             console.print()
         rows = [row for row in report.rows if row.batch == batch]
-        sizes = f"{rows[0].context} values → {rows[0].horizon} steps, {report.rounds} rounds, {_where(report, rows[0])}"
+        sizes = f"{rows[0].context} values → {rows[0].horizon} steps, {plural(report.rounds, 'round')}"
+        sizes += f", {_where(report, rows[0])}"
         console.print(f"batch {batch}: {sizes}", style="bold")
         _show_batch(report, rows, console)
     base = next(one.baseline for one in report.ratios) if report.ratios else "none"

@@ -166,7 +166,8 @@ def _names_folder(out: str) -> bool:
 
 def _warn_of_nan(count: int) -> None:
     if count:
-        say(f"warning: {count:,} series have no values in the context: their forecasts are NaN.")
+        whose = "1 series has" if count == 1 else f"{count:,} series have"
+        say(f"warning: {whose} no values in the context: forecasts of such are NaN.")
 
 
 def _stream(output: Output, model: str, input: str, horizon: int, out: str, **options: Any) -> None:

@@ -73,7 +73,9 @@ class Child:
             text = self._answer(timeout)
         except queue.Empty:
             self.close()
-            raise CaseError(f"{self.case.label}: no response to {line.split()[0]} within {timeout:g} s.") from None
+            raise CaseError(
+                f"{self.case.label}: no response to {line.split()[0]} within {timeout:g} s: allow more (--timeout)."
+            ) from None
         if text is None:
             raise CaseError(f"{self.case.label}: {self._cause()}.")
         found: dict[str, Any] = json.loads(text)

@@ -110,9 +110,9 @@ class ForecastScorer:
         tasks = hashlib.sha256(repr(suite.tasks).encode()).hexdigest()[:16]
         return {
             "suite": suite.name,
+            "max_series": options.max_series,
             "tasks": tasks,
             "data": _contents(self.scorer.suite),
-            "max_series": options.max_series,
             "num_samples": options.how.num_samples,
             "batch_size": options.how.batch_size,
             "sampling_seeds": options.sampling_seeds,
