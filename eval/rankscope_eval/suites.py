@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -75,25 +75,28 @@ class Suite:
         Raises:
             DataError: a name is not in the suite.
         """
-        return replace(self, tasks=tuple(named({task.name: task for task in self.tasks}, names, source)))
+        return replace(self, tasks=tuple(named(self.tasks, lambda task: task.name, names, source)))
 
 
-def named(found: Mapping[str, Named], names: Sequence[str] | None, source: str = "tasks") -> list[Named]:
-    """Return what has these names, in the order of ``found``; all if ``names`` is None.
+def named(
+    found: Sequence[Named], name: Callable[[Named], str], names: Sequence[str] | None, source: str = "tasks"
+) -> list[Named]:
+    """Return what has these names, several of one name too, in the order of ``found``; all if ``names`` is None.
 
     Raises:
         DataError: there is none of a name.
     """
     if names is None:
-        return list(found.values())
+        return list(found)
     if isinstance(names, str):
         raise DataError(f"{source} must be a list, such as [{names!r}].")
-    for name in names:
-        if name not in found:
-            raise DataError(unknown_choice(source, name, found))
+    known = [name(one) for one in found]
+    for wanted in names:
+        if wanted not in known:
+            raise DataError(unknown_choice(source, wanted, known))
     if not names:
-        raise DataError(f"{source} is empty: name at least one of {', '.join(found)}.")
-    return [one for name, one in found.items() if name in names]
+        raise DataError(f"{source} is empty: name at least one of {', '.join(known)}.")
+    return [one for one in found if name(one) in names]
 
 
 def list_suites() -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def read_tasks(suite: str | Path, data: str | Path | None = None, names: Sequenc
                 if _index(task) == _index(other):
                     raise ValueError(f"fev cannot tell it from {other.task_name}: leave one of them out")
         tasks.append(task)
-    return named({str(task.task_name): task for task in tasks}, names)
+    return named(tasks, lambda task: str(task.task_name), names)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def configurations(names: Sequence[str] | None = None) -> list[Configuration]:
     path = Path(str(resources.files("rankscope_eval") / "gift_eval" / "sets.yaml"))
     sets = [codec.build(GiftSet, fields, where=path.name, error=DataError) for fields in codec.load(path, "data sets")]
     found = [Configuration(one, term) for one in sets for term in TERMS if term == "short" or one.longer]
-    return named({one.name: one for one in found}, names)
+    return named(found, lambda one: one.name, names)
 
 
 @dataclass(frozen=True)

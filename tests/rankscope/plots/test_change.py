@@ -10,6 +10,7 @@ import pytest
 
 from rankscope.errors import OptionError
 from rankscope.plots import start_and_end
+from rankscope.plots.falling import START_COLOUR
 
 
 @pytest.fixture
@@ -32,16 +33,17 @@ def test_both_spectra_of_every_layer_are_drawn_and_their_ranks(start: Any, end: 
     fig = start_and_end(start, end)
     top, below = fig.axes
     rows = [row for row in end.sites if row.site.stack == "encoder" and row.site.role == "self.q"]
-    dashed = [line for line in top.lines if line.get_linestyle() == "--"]
+    dashed = [line for line in top.lines if line.get_color() == START_COLOUR]
     assert [line.get_ydata().tolist() for line in dashed] == [[1.0] * 24] * 3
     for row in rows:
         (line,) = [line for line in top.lines if line.get_gid() == row.site.name]
-        assert line.get_linestyle() == "-"
+        assert line.get_marker() != "None"
         assert np.allclose(line.get_ydata(), row.sigma / row.sigma[0])
     for key, pair in zip(rows[0].eps_ranks, zip(below.lines[::2], below.lines[1::2], strict=True), strict=True):
         assert list(pair[0].get_ydata()) == [row.eps_ranks[key] for row in rows]
         assert list(pair[1].get_ydata()) == [24] * 3
-    assert [text.get_text() for text in top.texts[:3]] == ["layer 0", "layer 1", "layer 2"]
+    labels = [text.get_text() for text in top.get_legend().get_texts()]
+    assert labels == ["layer 0", "layer 1", "layer 2", "before training"]
     assert [text.get_text() for text in fig.legends[0].get_texts()] == [
         f"ε = {eps}, {when}" for eps in rows[0].eps_ranks for when in ("trained", "before")
     ]

@@ -52,7 +52,8 @@ def test_spectra_draws_relative_values_with_a_label_each(spectrum_report: Any) -
     rows = [row for row in spectrum_report.sites if row.site.role == "cross.v"]
     for row in rows:
         np.testing.assert_allclose(lines(ax)[row.site.name].get_ydata(), row.sigma / row.sigma[0])
-    assert [text.get_text() for text in ax.texts] == ["layer 0", "layer 1", "layer 2"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["layer 0", "layer 1", "layer 2"]
+    assert len({(line.get_marker(), line.get_linestyle()) for line in lines(ax).values()}) == 3  # without colour
     assert ax.get_yscale() == "log"
     assert ax.get_xlabel() == "index $j$ of the singular value"
 
