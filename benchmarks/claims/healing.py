@@ -16,7 +16,7 @@ RESULTS: tuple[Result, ...] = (
     Result(
         "heal-bundled",
         f"benchmarks/heal.py --model bundled --ratio 0.15 --steps 1000 --seeds 2 {DEV} --max-series 16",
-        minutes=60,
+        minutes=100,
     ),
     Result(
         "heal-bundled-2", f"benchmarks/heal.py --model bundled-2 --ratio 0.15 --steps 1000 --seeds 2 {DEV}", minutes=30
