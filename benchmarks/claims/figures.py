@@ -133,28 +133,38 @@ def queries_by_step(found: Document) -> dict[int, list[list[float]]]:
     return {step: list(layers.values()) for step, layers in values.items()}
 
 
+def middle(sigma: list[float]) -> float:
+    """Median singular value over the largest."""
+    return median(sigma) / max(sigma)
+
+
+def tenth_rank(sigma: list[float]) -> int:
+    """Number of singular values above a tenth of the largest."""
+    return sum(one > 0.1 * max(sigma) for one in sigma)
+
+
 def growth(found: Document) -> Document:
     """Of the encoder's W_Q by step, over the layers: largest singular value, the median over it, and 0.1-rank."""
     made: Document = {}
     for step, layers in queries_by_step(found).items():
         largest = [max(one) for one in layers]
-        middle = [median(one) / max(one) for one in layers]
-        ranks = [sum(sigma > 0.1 * max(one) for sigma in one) for one in layers]
+        middles, ranks = list(map(middle, layers)), list(map(tenth_rank, layers))
         made[f"s{step}"] = {
             "low": min(largest),
             "high": max(largest),
-            "least": min(middle),
-            "most": max(middle),
+            "least": min(middles),
+            "most": max(middles),
             "rank": {"least": min(ranks), "most": max(ranks)},
         }
     return made
 
 
 def fall_rise_fall(found: Document) -> bool:
-    """Whether the median over the largest falls, rises and falls again in every layer."""
-    steps = queries_by_step(found)
-    phases = zip(*([median(one) / max(one) for one in steps[step]] for step in (0, 112, 2251, 10880)), strict=True)
-    return all(start > low and low < high and high > end for start, low, high, end in phases)
+    """Whether the median over the largest and the 0.1-rank fall, rise and fall again in every layer."""
+    by_step = queries_by_step(found)
+    phases = zip(*(by_step[step] for step in (0, 112, 2251, 10880)), strict=True)
+    measured = [[of(one) for one in layer] for layer in phases for of in (middle, tenth_rank)]
+    return all(start > low and low < high and high > end for start, low, high, end in measured)
 
 
 def angles(found: Document) -> dict[str, dict[str, float]]:

@@ -92,7 +92,8 @@ CLAIMS: tuple[Claim, ...] = (
         PAGE,
         "load-beyond",
         "killed every few seconds for {minutes:.0f} minutes, {kills} times; {resumed} times a part was killed "
-        "too often, the command ended and `--resume` went on. {forecasts} forecast ended so, equal byte for byte",
+        "too often, the command ended and `--resume` went on. Forecasts that ended so, equal to the byte "
+        "to what one process writes: {forecasts}",
         lambda found: found["workers"],
         holds=lambda found: found["workers"]["identical"],
         moves=0.5,

@@ -307,7 +307,7 @@ def test_a_series_without_a_number_gets_a_warning_and_a_forecast_of_none(cli: An
     Path("series.csv").write_text(BAD_SERIES["all NaN"][0] or "")
     result = cli("forecast", "naive", "--input", "series.csv", "--horizon", 2, "--json")
     assert result.exit_code == 0
-    assert "warning: 1 series has no values" in result.stderr
+    assert "warning: 1 series without values" in result.stderr
     assert json.loads(result.stdout)["series"][0]["mean"] == [None, None]
 
 

@@ -210,7 +210,7 @@ def test_the_search_is_lines_and_shown(
         return Measured(upper - 0.01, upper)
 
     monkeypatch.setattr("rankscope_eval.Scorer.score_baseline", lambda *_: None)
-    monkeypatch.setattr("rankscope_cli.verbs.compress._bounded", known)
+    monkeypatch.setattr("rankscope_cli.loss_bound._bounded", known)
     how = ("--max-loss", "0.1", "--allocation", "energy", "--max-series", 3, "--seed", 5)
     result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert result.exit_code == 0, result.stderr
@@ -279,7 +279,7 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
     cli: Callable[..., Any], bolt_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rankscope_eval.Scorer.rows", lambda *_: [])
-    monkeypatch.setattr("rankscope_cli.verbs.compress._bounded", lambda *_: Measured(1.0, 1.03))
+    monkeypatch.setattr("rankscope_cli.loss_bound._bounded", lambda *_: Measured(1.0, 1.03))
     result = cli("compress", bolt_folder, "--method", "svd", "--max-loss", "0.01", "--out", tmp_path / "small")
     assert result.exit_code == 2
     assert "nearest is a max loss of 0.03" in result.stderr.splitlines()[-1]

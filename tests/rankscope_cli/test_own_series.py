@@ -209,7 +209,7 @@ def test_a_sweep_says_what_it_was_scored_with(document: Any, cli: Any) -> None:
 def test_few_series_of_one_file_are_said(cli: Any) -> None:
     result = cli(*SCORED["compress"], "--method", "svd", "--input", "plain.csv", "-H", "4")
     assert result.exit_code == 0, result.stderr
-    assert "the size is chosen on 3 series of one data set: below 10" in " ".join(result.stderr.split())
+    assert "the size is chosen on 3 series with an error of one data set: below 10" in " ".join(result.stderr.split())
 
 
 def test_no_validation_no_file_of_it(refused: Any) -> None:

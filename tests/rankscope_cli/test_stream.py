@@ -70,7 +70,7 @@ def test_what_was_left_out_and_what_is_nan_is_said(tmp_path: Path, cli: Any) -> 
     assert "series/s" in result.stdout
     assert "skipped: " in result.stderr
     assert "line 8 has no JSON" in result.stderr
-    assert "warning: 1 series has no values in the context: forecasts of such are NaN." in result.stderr
+    assert "warning: 1 series without values in the context: forecasts are NaN." in result.stderr
     assert f"wrote 5 parts in {tmp_path / 'out'}" in result.stderr
 
 

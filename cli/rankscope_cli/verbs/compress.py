@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankscope import choices
-from rankscope.engine import Progress
 from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.compress_tables import show_compress, warn_elsewhere
 from rankscope_cli.exits import say
+from rankscope_cli.loss_bound import bounded_score, outspoken
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import own_suite, reading, refuse
 from rankscope_cli.progress import progress_bar, progress_lines
 
 if TYPE_CHECKING:
-    from rankscope.checkpoints import Checkpoint
-    from rankscope.compress import CompressOptions
-    from rankscope.compress.to_loss import Measured
-    from rankscope_eval import LoadedSuite, Scorer
     from rankscope_eval.bench import Clock
 
 
 SUITE = "embedded"
 _SIZE, _BY_LOSS, _BY_TIME = "Size", "Size by loss", "Size by time"
-FEW = 10
-"""Sources of data below which a search by loss warns."""
 _BATCH = 32
 """Series that are forecast at once where a time is asked for."""
 
@@ -310,7 +300,7 @@ def run(
             loss = validate_loss(max_loss)
             checkpoint = open_checkpoint(model, revision=revision)
             with progress_lines("measuring the original") as progress:
-                score = _score(checkpoint, given, read_suite(scored, data, max_series=max_series), progress)
+                score = bounded_score(checkpoint, given, read_suite(scored, data, max_series=max_series), progress)
                 report = compress_to_loss(
                     checkpoint,
                     given,
@@ -319,7 +309,7 @@ def run(
                     score=score,
                     measure=f"relative WQL on {input or scored}",
                     force=force,
-                    progress=_outspoken(progress),
+                    progress=outspoken(progress),
                 )
         output.deliver(report, lambda console: show_compress(report, console))
     for note in report.notes:
@@ -354,57 +344,3 @@ def _share(latency: str, clock: Clock) -> float:
     if number >= now:
         raise OptionError(f"--latency {latency}: the original takes {now:.3g} ms; there is nothing to cut.")
     return number / now
-
-
-def _score(
-    checkpoint: Checkpoint, options: CompressOptions, suite: LoadedSuite, progress: Progress
-) -> Callable[[Path], Measured]:
-    """Score the original and return a function that scores a folder relative to it, with its upper bound.
-
-    Raises:
-        OptionError: the data are too few for a bound.
-    """
-    from rankscope_eval import Forecasting, Scorer
-    from rankscope_eval.relative import FEWEST
-
-    tasks = suite.suite.tasks
-    count, units = len({task.source or task.name for task in tasks}), "sources of data"
-    if len(tasks) == 1:  # the bound is over its series
-        count, units = len(suite.series(tasks[0])), "series of one data set"
-    too_few = f"--max-loss needs at least {FEWEST} {units} for a bound of the loss, found {{}}: give more, "
-    too_few += "or a size (--ratio)."
-    if count < FEWEST:
-        raise OptionError(too_few.format(count))
-    scorer = Scorer(suite, Forecasting(seed=options.seed, device=options.device), checkpoint)
-    scorer.score_baseline(progress)
-    if len(tasks) == 1 and (sums := scorer.reference[0].sums) is not None:
-        count = int((sums[:, 0] > 0).sum())  # a series without an error, such as a constant one, says nothing
-        if count < FEWEST:
-            raise OptionError(too_few.format(f"{count} with an error"))
-    if count < FEW:
-        say(f"warning: the size is chosen on {count} {units}: below {FEW} the bound of the loss is rough.")
-    return partial(_bounded, scorer)
-
-
-def _bounded(scorer: Scorer, folder: Path) -> Measured:
-    """Relative WQL of a folder over all data sets, with the upper end of its verdict's 90 % interval."""
-    from rankscope.compress.to_loss import Measured
-    from rankscope_eval.report import summarise
-
-    rows = scorer.rows(str(folder))
-    found = summarise([*scorer.reference, *rows], [rows[0].model], scorer.reference[0].model)[-1]
-    ends = None if found.WQL_verdict is None else found.WQL_verdict.interval
-    return Measured(found.relative_WQL, None if ends is None else ends[1])
-
-
-def _outspoken(progress: Progress) -> Progress:
-    """Report every measured size on stderr when no progress bar is shown."""
-    from rankscope.compress.to_loss import FAILS, HOLDS
-
-    def report(done: int, total: int, what: str) -> None:
-        if what.endswith((HOLDS, FAILS)) and not sys.stderr.isatty():
-            say(what)
-        else:
-            progress(done, total, what)
-
-    return report

@@ -166,8 +166,7 @@ def _names_folder(out: str) -> bool:
 
 def _warn_of_nan(count: int) -> None:
     if count:
-        whose = "1 series has" if count == 1 else f"{count:,} series have"
-        say(f"warning: {whose} no values in the context: forecasts of such are NaN.")
+        say(f"warning: {count:,} series without values in the context: forecasts are NaN.")
 
 
 def _stream(output: Output, model: str, input: str, horizon: int, out: str, **options: Any) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.checkpoints import open_checkpoint
-from rankscope.compress.calibration import fingerprint
 from rankscope.errors import CheckpointError
 from rankscope.series import Series
 from rankscope.series.formats import Rows
@@ -87,7 +85,7 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     series, bad = to_series(chunk, job.layout, job.path, job.unit)
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
-    model = job.model if isinstance(job.model, Forecaster) else _opened(job.model, job.how, job.weights)
+    model = job.model if isinstance(job.model, Forecaster) else _model_of_run(job.model, job.how, job.weights)
     forecaster = replace(model, seed=chunk_seed(job.how.seed, chunk.number))
     shown = [one.last(job.context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
@@ -109,12 +107,15 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
 
 
 @cache
-def _opened(model: str, how: Forecasting, weights: str) -> Forecaster:
-    """Open a model by name, once per process.
+def _model_of_run(model: str, how: Forecasting, weights: str) -> Forecaster:
+    """Open a model by name on a worker, once per process.
 
     Raises:
         CheckpointError: a node has another model of that name than the run began with.
     """
+    from rankscope.checkpoints import open_checkpoint
+    from rankscope.compress.calibration import fingerprint
+
     quiet_imports()
     if model in BASELINES:
         return open_forecaster(model, how)

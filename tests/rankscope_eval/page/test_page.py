@@ -110,7 +110,8 @@ def test_what_was_made_of_a_model_stands_with_it(results: Path, tree: Any) -> No
     body = [text for _, text in tree.all("tr")]
     (row,) = [text for text in body if text.startswith("smallChronos-Bolt")]
     assert "chronos-bolt, svd to" in row
-    assert ", svd to 0.856 of all parameters2 encoder layers, 3 decoder layers" in row
+    assert "2 encoder layers, 3 decoder layers" in row
+    assert "width" not in row  # heads and streams of a compressed model have one each
 
 
 def test_recorded_commands_are_kept_and_others_are_rebuilt(tree: Any) -> None:
