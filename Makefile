@@ -88,8 +88,7 @@ bench: $(STAMP) ## Time spectrum against bare LAPACK and WeightWatcher (needs th
 figures: $(STAMP) ## Draw all figures into figures/out
 	$(BIN)/rankscope figures --all --out figures/out --force
 	$(BIN)/rankscope figures 5a -m bundled-bolt --out figures/out/bundled-bolt --force
-	$(BIN)/python benchmarks/roads.py --draw benchmarks/results/roads-bundled-bolt.json figures/out/roads
-	$(BIN)/python benchmarks/snapshots.py --draw benchmarks/results/snapshots-bundled-bolt.json figures/out/snapshots
+	$(BIN)/python benchmarks/draw.py
 
 evidence: $(STAMP) ## Measure again what is stale, and write every printed number anew (hours; goes on where it was stopped)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'

@@ -5,7 +5,7 @@ points, stock and fast, are interleaved in this process. Exponents are slopes of
 range over rounds, over the larger half of the values and over all of them. Only the encoder's attention may grow faster
 than linearly, with the context.
 
-    python benchmarks/growth.py --out benchmarks/results/growth.json --figure figures/out/growth
+    python benchmarks/growth.py --out benchmarks/results/growth.json
     python benchmarks/growth.py --quick --threads 1         # three small values each, three rounds
 """
 
@@ -112,7 +112,7 @@ def verdict(exponent: Mapping[str, float]) -> str:
 def factors(
     values: dict[str, tuple[int, ...]], seconds: dict[tuple[Point, str], tuple[float, ...]]
 ) -> list[dict[str, Any]]:
-    """Saved and drawn of every size: its values and, by runtime, seconds, exponents and verdict."""
+    """Saved of every size: its values and, by runtime, seconds, exponents and verdict."""
     found = []
     for name, several in values.items():
         runtimes = {}
@@ -148,9 +148,8 @@ def show(found: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Measure, print, draw and save."""
+    """Measure, print and save."""
     words = parser(__doc__, "three small values of each size, three rounds", rounds=None, threads=None)
-    words.add_argument("--figure", type=Path, metavar="PREFIX", help="figure to draw, PREFIX.png and PREFIX.svg")
     options = words.parse_args()
 
     import torch
@@ -173,10 +172,6 @@ def main() -> None:
         "factors": factors(values, seconds),
     }
     show(result["factors"])
-    if options.figure is not None:
-        from rankscope.plots import save_figure, time_growth
-
-        save_figure(time_growth(result), options.figure)
     save(result, options.out)
 
 

@@ -12,7 +12,6 @@ command goes on where it was stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shutil
 import tempfile
@@ -24,7 +23,7 @@ from typing import Any
 
 from accuracy import scored, sizes_of, times_over
 from digests import COMPRESSION, HEALING, SCORING, bundled
-from provenance import conditions, earlier, machine, origin, parser, save, spread, suite_options
+from provenance import conditions, earlier, machine, origin, parser, save, suite_options
 
 CONFIGS = Path(__file__).resolve().parents[1] / "src/rankscope/train/configs"
 STORAGES = ("float", "int8")
@@ -183,81 +182,16 @@ def show(record: dict[str, Any]) -> str:
     )
 
 
-def by_road(result: dict[str, Any], storage: str, across: str, up: str) -> dict[str, list[dict[str, Any]]]:
-    """Points that were reached, by road from small to large: medians over the seeds of two numbers."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
-    for record in result["points"]:
-        if "storages" in record:
-            groups.setdefault((record["road"], record["size"]), []).append(record["storages"][storage])
-    for (road, _), same in groups.items():
-        at, high = ([value(one, key) for one in same] for key in (across, up))
-        found.setdefault(road, []).append({"at": spread(at)["median"], "up": spread(high)})
-    return {road: sorted(row, key=lambda one: one["at"]) for road, row in found.items()}
-
-
-def value(form: dict[str, Any], key: str) -> float:
-    """A number of a form: a share, a relative score, the worst data set's (``worst``), or a share of time."""
-    found = form[key]
-    if key == "worst":
-        return float(found["WQL"][1])
-    return float(found[str(BATCH)] if key == "time" else found)
-
-
-PANELS = (
-    ("float", "parameters", "share of all parameters", "WQL", "WQL / original"),
-    ("float", "parameters", "share of all parameters", "worst", "WQL / original, worst data set"),
-    ("int8", "bytes", "share of the bytes, int8", "WQL", "WQL / original"),
-    ("float", "time", f"time / original, {BATCH} series", "WQL", "WQL / original"),
-)
-"""Panels of the figure: storage, numbers across and up, with their labels."""
-
-
-def draw(result: dict[str, Any], stem: Path) -> None:
-    """Relative scores against the shares of parameters, bytes and time that are left."""
-    from rankscope.plots.labels import plain_ticks
-    from rankscope.plots.style import MARKS, figure, save_figure, styled
-
-    with styled():
-        fig, axes = figure(2, 2, height=5.0)
-        for ax, (storage, across, title, up, label) in zip(axes, PANELS, strict=True):
-            for position, (road, row) in enumerate(by_road(result, storage, across, up).items()):
-                mark = MARKS[position % len(MARKS)]
-                look = replace(mark, filled=mark.filled == (position < len(MARKS))).kwargs()
-                x, y = [one["at"] for one in row], [one["up"] for one in row]
-                ax.plot(x, [one["median"] for one in y], label=road, **look)
-                ax.vlines(x, [one["min"] for one in y], [one["max"] for one in y], color=look["color"], linewidth=0.7)
-            ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
-            ax.set_xscale("log")
-            ax.set_yscale("log")
-            ax.set_ylim(0.93, 2.0)  # plain SVD leaves the panel: what it costs is in the table
-            plain_ticks(ax.xaxis, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
-            plain_ticks(ax.yaxis, [1.0, 1.2, 1.5, 2.0])
-            ax.set_xlabel(title)
-            ax.set_ylabel(label)
-        handles, labels = axes[0].get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside lower center", ncols=3)
-    save_figure(fig, stem)
-
-
 def main() -> None:
-    """Measure what is missing and save, or draw what was saved."""
+    """Measure what is missing, and save after every point."""
     words = parser(__doc__, "two sizes, one seed, five series of every task", seeds=3, rounds=5)
-    words.add_argument("model", nargs="?", help="a bundled one")
-    words.add_argument(
-        "--draw", nargs=2, type=Path, metavar=("FILE", "STEM"), help="draw a result as STEM.png and .svg"
-    )
+    words.add_argument("model", help="a bundled one")
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     words.add_argument("--calibration", default="mixture:1024")
     words.add_argument("--heal-steps", type=int, default=HEAL_STEPS)
     words.add_argument("--minutes", type=float, default=math.inf, help="begin no point after these")
     options = words.parse_args()
-    if options.draw:
-        draw(json.loads(options.draw[0].read_text(encoding="utf-8")), options.draw[1])
-        return
-    if options.model is None:
-        words.error("name a model.")
     sizes: tuple[float, ...] = ()
     if options.quick:
         options.seeds, options.rounds, options.heal_steps, sizes = 1, 3, 100, (0.25, 0.15)

@@ -4,7 +4,6 @@ Snapshots are not kept in the repository: `benchmarks/gpu/bundled.py` writes the
 
     python benchmarks/snapshots.py gpu-out/bundled-bolt --suite dev.yaml --data DIR \
         --out benchmarks/results/snapshots-bundled-bolt.json
-    python benchmarks/snapshots.py --draw benchmarks/results/snapshots-bundled-bolt.json figures/out/snapshots
 """
 
 from __future__ import annotations
@@ -67,49 +66,13 @@ def over_naive(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     return by_benchmark([row for row in report["summary"] if row["model"] == str(folder)])["all"]
 
 
-def draw(found: dict[str, Any], stem: str) -> None:
-    """Draw scores, compressibility and ranks against the series seen."""
-    from rankscope.plots import MARKS, figure, save_figure, styled
-
-    rows = [row for row in found["rows"] if row["series"]]
-    seen = [row["series"] for row in rows]
-    with styled():
-        fig, (scores, sizes, ranks) = figure(3, 1, height=5.0, sharex=True)
-        for number, metric in enumerate(METRICS):
-            scores.plot(seen, [row["over_naive"][metric] for row in rows], label=metric, **MARKS[number].kwargs())
-        scores.axhline(1, color="#8a8a8a", linewidth=0.8, zorder=0)
-        scores.set_ylabel("score over\nseasonal naive")
-        for number, ratio in enumerate(RATIOS):
-            forms = [row["forms"][str(ratio)] for row in rows]
-            look, apart = MARKS[number].kwargs(), [one * 1.06 ** (number - 1.5) for one in seen]
-            sizes.plot(apart, [form["WQL"] for form in forms], label=f"{ratio:g} of the parameters", **look)
-            low, high = zip(*(form["WQL_interval"] for form in forms), strict=True)
-            sizes.vlines(apart, low, high, color=look["color"], linewidth=0.9)
-        sizes.axhline(1, color="#8a8a8a", linewidth=0.8, zorder=0)
-        sizes.set_ylabel("WQL over that of\nthe whole model")
-        for number, role in enumerate("qkvo"):
-            values = [row["ranks"][f"encoder self.{role}"]["rank"] for row in rows]
-            ranks.plot(seen, values, label=f"$W_{role.upper()}$", **MARKS[number].kwargs())
-        ranks.set_ylabel(f"{found['eps']:g}-rank, mean\nover encoder layers")
-        ranks.set_ylim(bottom=0)
-        ranks.set_xlabel("series seen in training")
-        for axis in (scores, sizes, ranks):
-            axis.set_xscale("log")
-            axis.legend(loc="lower left" if axis is ranks else "upper left" if axis is sizes else "upper right")
-        save_figure(fig, stem)
-
-
 def main() -> None:
-    """Measure all snapshots and save, or draw what was saved."""
+    """Measure all snapshots and save."""
     words = parser(__doc__, seeds=1)
-    words.add_argument("run", type=Path, nargs="?", help="folder of run.json and the snapshots")
-    words.add_argument("--draw", nargs=2, metavar=("FILE", "STEM"), help="draw a result as STEM.png and STEM.svg")
+    words.add_argument("run", type=Path, help="folder of run.json and the snapshots")
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     options = words.parse_args()
-    if options.draw:
-        draw(json.loads(Path(options.draw[0]).read_text(encoding="utf-8")), options.draw[1])
-        return
     found = json.loads((options.run / "run.json").read_text(encoding="utf-8"))
     before, rows = conditions(), []
     names = [

@@ -6,7 +6,7 @@ A second run is killed (SIGKILL) when half of its parts are there, and resumed; 
 byte. Every round does both, in alternating order; the rates are those of the processes, loading included, by the series
 in the parts that each wrote.
 
-    python benchmarks/stream.py --out benchmarks/results/stream.json --figure figures/out/stream
+    python benchmarks/stream.py --out benchmarks/results/stream.json
     python benchmarks/stream.py --series 2000 --chunk 128 --rounds 1
 """
 
@@ -121,7 +121,6 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=1.0, help="seconds between two samples")
     parser.add_argument("--work", type=Path, help="folder for the series and the forecasts; a temporary one by default")
     parser.add_argument("--out", type=Path, help="JSON file of the result")
-    parser.add_argument("--figure", type=Path, metavar="STEM", help="figure of memory over time")
     options = parser.parse_args()
     work = options.work or Path(tempfile.mkdtemp(prefix="stream-"))
     work.mkdir(parents=True, exist_ok=True)
@@ -176,10 +175,6 @@ def main() -> None:
         "memory": {name: flatness(one["samples"]) for name, one in rounds[0].items()},
         "identical": identical,
     }
-    if options.figure is not None:
-        from rankscope.plots import memory_over_time, save_figure
-
-        save_figure(memory_over_time(result), options.figure)
     save(result, options.out)
     print(json.dumps({name: value for name, value in result.items() if name != "runs"}, indent=1))
     if options.work is None:

@@ -17,10 +17,8 @@ RESULTS: tuple[Result, ...] = (
     Result("runtime-mini-small", "benchmarks/runtime.py --sizes mini,small --rounds 3", minutes=40, older=True),
     Result("parts", "benchmarks/parts.py", minutes=1, timed=True),
     Result("peers", "benchmarks/peers.py --suite {dev}/dev.yaml --data {dev} --rounds 5", minutes=7, timed=True),
-    Result("growth", "benchmarks/growth.py --figure figures/out/growth", minutes=10, timed=True),
-    Result(
-        "stream", "benchmarks/stream.py --series 120000 --rounds 3 --figure figures/out/stream", minutes=6, timed=True
-    ),
+    Result("growth", "benchmarks/growth.py", minutes=10, timed=True),
+    Result("stream", "benchmarks/stream.py --series 120000 --rounds 3", minutes=6, timed=True),
     Result("storage", "benchmarks/storage.py --rounds 5", minutes=3, timed=True),
     Result("compress", "benchmarks/compress.py", minutes=6, timed=True),
     Result("evaluation", "benchmarks/evaluation.py --rounds 3", minutes=3, timed=True),

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -34,21 +33,6 @@ def test_every_point_is_made_of_options_and_has_a_name_of_its_own(roads: ModuleT
     assert {point.size for point in roads.points(4, 1, (0.15,))} == {0.15}
     options = [CompressOptions(**point.options()) for point in found]
     assert all(len(one.sizes) == 1 for one in options)
-
-
-def test_the_figure_has_medians_of_what_was_reached(roads: ModuleType, tmp_path: Path) -> None:
-    def point(seed: int, wql: float) -> dict[str, Any]:
-        form = {"parameters": 0.25, "bytes": 0.2, "time": {"32": 0.5 + seed / 10}, "WQL": wql}
-        form |= {"worst": {"WQL": ["hours", wql + 1]}}
-        return {"road": "joint", "size": 0.25, "seed": seed, "storages": {"float": form, "int8": form}}
-
-    lost = {"road": "heads", "size": 0.25, "seed": 0, "out_of_reach": "too small"}
-    result = {"points": [point(0, 1.0), point(1, 1.3), point(2, 1.1), lost]}
-    found = roads.by_road(result, "float", "time", "WQL")
-    assert found == {"joint": [{"at": 0.6, "up": {"median": 1.1, "min": 1.0, "max": 1.3}}]}
-    assert roads.by_road(result, "int8", "bytes", "worst")["joint"][0]["up"]["median"] == 2.1
-    roads.draw(result, tmp_path / "roads")
-    assert (tmp_path / "roads.png").stat().st_size > 0
 
 
 def test_points_of_the_same_code_and_settings_are_taken_over(roads: ModuleType, tmp_path: Path) -> None:

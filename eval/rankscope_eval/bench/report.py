@@ -195,7 +195,7 @@ def scored_points(report: BenchReport, relative: Mapping[str, tuple[float, float
     Raises:
         DataError: no model has both.
     """
-    from rankscope.plots.bench import CostPoint
+    from rankscope.plots import CostPoint
 
     rows = [row for row in report.rows if row.batch == batch and row.model in relative]
     if not rows:

@@ -18,8 +18,7 @@ from rankscope.errors import DataError, OptionError, unknown_choice
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, read_sweep_report
 from rankscope.measure.tradeoff import Table2Report, read_table2
-from rankscope.plots import pareto, table2
-from rankscope.plots.bench import CostPoint
+from rankscope.plots import CostPoint, pareto, table2
 from rankscope.plots.labels import short_names
 from rankscope.plots.pareto import front
 from rankscope.plots.style import MARKS, Mark, figure, styled

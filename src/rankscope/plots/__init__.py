@@ -1,10 +1,9 @@
 """Results as figures: one function each, one journal column wide, legible without colour."""
 
-from rankscope.plots.bench import CostPoint, memory_over_time, pareto_of_points, time_growth
 from rankscope.plots.embedding import angle_maps, embedding_angles, embedding_projection, embedding_spectra
 from rankscope.plots.flow import flow
 from rankscope.plots.histograms import histograms
-from rankscope.plots.pareto import pareto
+from rankscope.plots.pareto import CostPoint, pareto, pareto_of_points
 from rankscope.plots.spectra import ranks_by_layer, size_by_eps, size_of_report, spectra, start_and_end
 from rankscope.plots.style import MARKS, STYLE_FILE, Mark, figure, save_figure, styled
 from rankscope.plots.sweep import ranks_by_heads, ranks_by_vocabulary, ranks_by_width, spectra_by_patch
@@ -28,8 +27,6 @@ __all__ = [
     "histograms",
     "training_spectra",
     "start_and_end",
-    "memory_over_time",
-    "time_growth",
     "pareto",
     "pareto_of_points",
     "CostPoint",

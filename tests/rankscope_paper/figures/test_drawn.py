@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rankscope.errors import OptionError
 from rankscope.measure.embedding import EmbeddingSpectrum, Projection
 from rankscope.numerics import angle_matrix
-from rankscope.plots.bench import CostPoint
+from rankscope.plots import CostPoint
 from rankscope.plots.style import COLUMN
 from rankscope_paper.figures.overview import overview
 from rankscope_paper.figures.results import DesignPoint, frontier
