@@ -58,6 +58,7 @@ class FlowReport:
 
     Attributes:
         signal: name of the series, path of a text, or ``images``.
+        length: values per series, or tokens per text, that the model reads: at most its context.
         modality: what the model reads: ``series``, ``text`` or ``image``.
     """
 
@@ -149,6 +150,7 @@ def measure_flow(
     family = checkpoint.family
     name = str(text) if text is not None else "images" if family.modality == "image" else signal
     inputs = corpus_of(checkpoint, signal, n, length, seed, file, text, columns, freq)
+    length = min(length, family.context(checkpoint.config) or length)
     module = checkpoint.module().to(resolve_device(device))
     with stream_triangles(family.blocks(module)) as triangles:
         run_corpus(module, family.model_inputs, inputs, batch_size=batch_size, progress=progress)

@@ -40,6 +40,15 @@ def test_input_spectra_are_those_of_the_hidden_states(chronos_t5_folder: Path) -
         assert row.mean_relative == pytest.approx(float((want / want[0]).mean()), rel=1e-4)
 
 
+def test_a_report_says_how_much_of_the_series_was_read(bolt_folder: Path) -> None:
+    checkpoint = open_checkpoint(bolt_folder)
+    context = checkpoint.family.context(checkpoint.config)
+    assert context is not None
+    longer, whole = (measure_flow(checkpoint, n=2, length=length) for length in (4 * context, context))
+    assert (longer.length, whole.length) == (context, context)
+    assert longer.corpus == whole.corpus == f"2 series of {context} values"
+
+
 def test_weights_stand_beside_their_layer(chronos_t5_folder: Path) -> None:
     checkpoint = open_checkpoint(chronos_t5_folder)
     report = measure_flow(checkpoint, n=2, length=16, eps=(0.5, 0.0))
