@@ -30,7 +30,7 @@ $(STAMP): $(PLAIN)
 demo: $(PLAIN) ## Measure, compress, evaluate and forecast with a bundled model (2 minutes after the install)
 	rm -rf $(DEMO)
 	$(BIN)/rankscope spectrum bundled-bolt --eps 0.1 --sites q,encoder --figures $(DEMO)/figures
-	$(BIN)/rankscope compress bundled-bolt --ratio 0.3 --calibration mixture:1024 --out $(DEMO)/small
+	$(BIN)/rankscope compress bundled-bolt --ratio 0.3 --out $(DEMO)/small
 	$(BIN)/rankscope eval $(DEMO)/small --baseline bundled-bolt --out $(DEMO)/scores.csv
 	$(BIN)/rankscope forecast $(DEMO)/small --input docs/data/series.csv --horizon 2 --quantiles 0.1,0.5,0.9
 	@echo 'Figures, the smaller checkpoint and its scores are in $(DEMO)/'

@@ -179,7 +179,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "README.md",
         "table2-bundled-bolt",
-        "on the default 256, {large:.0f} % and {small:.0f} % (`bundled-bolt`, eleven development sets). Plain SVD "
+        "on 256, {large:.0f} % and {small:.0f} % (`bundled-bolt`, eleven development sets). Plain SVD "
         "costs {svd:.0f} % at 0.5",
         lambda found: {
             "large": cost("joint", 0.15)(found),

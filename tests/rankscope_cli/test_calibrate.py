@@ -41,7 +41,10 @@ def test_what_is_saved_serves_compress_and_changes_nothing(
     assert cells["memory"][::2] == ["6", "9.00"]
     assert cells["decoder"] == ["24", "20", "1.00"]
     warnings = [line for line in result.stderr.splitlines() if line.startswith("warning")]
-    assert [line.split()[1] for line in warnings] == ["output_patch_embedding:"]  # 24 units, one position per series
+    assert [line.split()[1] for line in warnings] == [
+        "output_patch_embedding:",
+        "decoder:",
+    ]  # 24 units, one position each
     document("compress", bolt_folder, *JOINT, "--calibration", file, "--out", tmp_path / "saved")
     document("compress", bolt_folder, *JOINT, *SET, "--out", tmp_path / "direct")
     assert weights(tmp_path / "saved") == weights(tmp_path / "direct")
@@ -59,7 +62,7 @@ def test_the_document(document: Callable[..., Any], bolt_folder: Path, tmp_path:
     assert {"name", "stack", "width", "ranks", "tokens", "effective_rank", "shown", "matrices"} <= set(
         found["streams"][0]
     )
-    assert any("use at least 16 series" in note for note in found["notes"]), found["notes"]
+    assert any("use at least 24 series" in note for note in found["notes"]), found["notes"]
 
 
 def test_the_partners_of_a_matrix_and_the_mlp(document: Callable[..., Any], bolt_folder: Path, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def run(
         opt.value(
             "--calibration",
             "SET",
-            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated (default: mixture:256); "
-            "@C at the end for histories of C values (default: the model's context, at most 512); "
-            "for text models text:FILE or text:FILE:N.",
+            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated, @C at the end for "
+            "histories of C values (default: mixture:256, or mixture:1024 for patch models, of at most 512 values); "
+            "text:FILE or text:FILE:N for text models.",
             short="-c",
         ),
     ] = None,

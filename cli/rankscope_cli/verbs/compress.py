@@ -129,7 +129,8 @@ def run(
             "--calibration",
             "SET|FILE",
             "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated, @C at the end for "
-            "histories of C values (default: at most 512); text:FILE for text models; or moments saved by calibrate.",
+            "histories of C values (default: mixture:256, or mixture:1024 for patch models, of at most 512 values); "
+            "text:FILE for text models; or moments saved by calibrate.",
             short="-c",
         ),
     ] = None,

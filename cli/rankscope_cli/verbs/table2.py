@@ -58,8 +58,8 @@ def run(
         opt.value(
             "--calibration",
             "SET",
-            "Calibration data: mixture:N, kernelsynth:N or a file (default: mixture:256); text:N windows of --text for "
-            "text models (default: text:256).",
+            "Calibration data: mixture:N, kernelsynth:N or a file (default: mixture:256, or mixture:1024 for patch "
+            "models); text:N windows of --text for text models (default: text:256).",
             short="-c",
         ),
     ] = None,

@@ -18,7 +18,7 @@ from torch import Tensor
 from rankscope import load_pipeline
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration import CalibrationSet, calibration_set
-from rankscope.compress.calibration.sources import DEFAULT, PROBE_SEED, PROBED_WINDOWS, lengths
+from rankscope.compress.calibration.sources import PROBE_SEED, PROBED_WINDOWS, default_set, lengths, named_set
 from rankscope.compress.calibration.text import calibration_windows, read_tokens
 from rankscope.engine import Progress
 from rankscope.engine.device import resolve_dtype
@@ -97,7 +97,7 @@ class ForecastScorer:
         if options.text is not None:
             raise OptionError(f"{checkpoint.source} is a time-series model; leave out the text.")
         self.checkpoint = checkpoint
-        self.options = replace(options, calibration=options.calibration or DEFAULT)
+        self.options = replace(options, calibration=options.calibration or default_set(checkpoint.family))
         suite = read_suite(options.suite or DEFAULT_SUITE, options.data, max_series=options.max_series)
         self.scorer = Scorer(suite, options.how)
         self.context, self.horizon = lengths(checkpoint)
@@ -122,9 +122,8 @@ class ForecastScorer:
 
     def calibration(self, seed: int) -> CalibrationSet:
         """Return synthetic series, or windows of the user's."""
-        name = self.options.calibration or DEFAULT
-        columns, freq = self.options.columns, self.options.freq
-        return calibration_set(name, context=self.context, horizon=self.horizon, seed=seed, columns=columns, freq=freq)
+        options = self.options
+        return named_set(self.checkpoint, options.calibration, seed=seed, columns=options.columns, freq=options.freq)
 
     def probe(self, seed: int) -> CalibrationSet | None:
         """Return synthetic series, as in `rankscope.compress.sensitivity`."""

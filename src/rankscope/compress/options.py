@@ -59,7 +59,7 @@ class CompressOptions:
             model), ``energy`` for the others.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was
             saved in, or the name of a calibration set as `rankscope.compress.calibration.named_set` takes it
-            (``mixture:256`` by default; ``text:FILE`` of a text model).
+            (by default ``mixture:256``, of a model of patches ``mixture:1024``; ``text:FILE`` of a text model).
         decoder: what the decoder reads while the model is calibrated: ``teacher`` (what did follow, the default) or
             ``sampled`` (paths of the model's own, Chronos-T5).
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name

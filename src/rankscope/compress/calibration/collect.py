@@ -347,7 +347,7 @@ def report_on(
         seed=said.seed,
         dtype=said.dtype,
         streams=streams,
-        notes=(*cap_note(checkpoint, said.corpus), *_notes(streams, said.series, checkpoint)),
+        notes=(*cap_note(checkpoint, said.corpus), *_notes(streams, said.series)),
     )
 
 
@@ -368,23 +368,19 @@ def _stream(name: str, moments: InputMoments, sites: Sequence[Site], checkpoint:
     )
 
 
-def _notes(streams: Sequence[StreamReport], series: int, checkpoint: Checkpoint) -> list[str]:
+def _notes(streams: Sequence[StreamReport], series: int) -> list[str]:
     notes = []
     for stack in dict.fromkeys(stream.stack for stream in streams):
-        same = [stream for stream in streams if stream.stack == stack]
-        few = [stream for stream in same if stream.tokens < stream.ranks]
+        few = [stream for stream in streams if stream.stack == stack and stream.tokens < stream.width]
         if few:
-            worst = max(few, key=lambda stream: stream.ranks / stream.tokens)
-            heads = int(checkpoint.config.get("d_kv") or 0)
-            enough = series_for(worst.ranks, worst.tokens, series)
-            joint = f" ({series_for(heads, worst.tokens, series)} for the heads of method joint)" if heads else ""
+            worst = max(few, key=lambda stream: stream.width / stream.tokens)
             notes.append(
-                f"{stack}: {worst.tokens} positions in {series} series, fewer than the {worst.ranks} ranks of "
+                f"{stack}: {worst.tokens} positions in {series} series, fewer than the {worst.width} inputs of "
                 f"{worst.matrices[0]}: directions that the data do not cover get the same small variance; "
-                f"use at least {enough} series{joint}."
+                f"use at least {series_for(worst.width, worst.tokens, series)} series."
             )
     first = next((stream for stream in streams if stream.name in _FIRST), None)
-    if first is not None and first.tokens >= first.ranks and first.shown < first.width / 2:
+    if first is not None and first.tokens >= first.width and first.shown < first.width / 2:
         notes.append(
             f"{first.tokens} positions show {first.shown} of the {first.width} directions of the first layer's input: "
             "the series are alike, constant, or copies of few; behaviour on other series may be lost."

@@ -16,18 +16,18 @@ from rankscope.compress.calibration.statistics import Calibration, digest, is_sa
 from rankscope.compress.calibration.text import TEXT, text_set, without_count
 from rankscope.compress.options import SENSITIVITY, CompressOptions
 from rankscope.errors import DataError, OptionError, RankscopeError, nearest
+from rankscope.families import Family
 from rankscope.series import Columns, read_series
 
 KINDS = ("mixture", "kernelsynth")
 """Generated sets: the pretraining corpus in all its kinds, or KernelSynth series alone."""
-DEFAULT = "mixture:256"
+DEFAULT, PATCHES = "mixture:256", "mixture:1024"
+"""Series that a model of single tokens is calibrated on, and one of patches, whose decoder reads few of each."""
 SHORTEST_HISTORY = 16
 CONTEXT, HORIZON = 512, 64
 """Longest history that a model is calibrated at, and the values that follow where a config does not say."""
-PROBE = "mixture:32"
-"""Series that a model of single tokens is probed with."""
-PATCHES_PROBE = "mixture:128"
-"""Series for a model of patches, which reads them in a fraction of the time."""
+PROBE, PATCHES_PROBE = "mixture:32", "mixture:128"
+"""The same for a probe."""
 PROBED_WINDOWS = 32
 """Windows of a text, where the name of the probe does not say."""
 PROBE_SEED = 10_007
@@ -38,7 +38,7 @@ _LENGTH = re.compile(r"(.+)@(\d{1,9})")
 
 
 def calibration_set(
-    source: str | Path = DEFAULT,
+    source: str | Path,
     *,
     context: int,
     horizon: int = 64,
@@ -76,6 +76,12 @@ def calibration_set(
         columns,
         freq,
     )
+
+
+def default_set(family: Family, *, probe: bool = False) -> str:
+    """Name of the generated series that models of a family are calibrated on, or probed with, by default."""
+    tokens, patches = (PROBE, PATCHES_PROBE) if probe else (DEFAULT, PATCHES)
+    return patches if family.strategy == "continuous" else tokens
 
 
 def given_series(checkpoint: Checkpoint, how: CompressOptions) -> CalibrationSet | None:
@@ -116,8 +122,8 @@ def named_set(
     Args:
         checkpoint: the model.
         source: of a model that forecasts, as `rankscope.compress.calibration.calibration_set` takes it,
-            ``mixture:256`` by default, with ``@C`` at its end for histories of C values; of a text model ``text:FILE``
-            or ``text:FILE:N``, see `rankscope.compress.calibration.text.text_set`.
+            `default_set` by default, with ``@C`` at its end for histories of C values; of a text model ``text:FILE`` or
+            ``text:FILE:N``, see `rankscope.compress.calibration.text.text_set`.
         seed: of every random choice.
         count: windows of a text whose name does not say.
         probe: of a text, draw from the part that is not calibrated on.
@@ -136,7 +142,7 @@ def named_set(
             raise OptionError(
                 f"{checkpoint.source} reads series, and {word!r} is a text: try {DEFAULT}, or name a file of series."
             )
-        name = DEFAULT if word is None else word
+        name = default_set(checkpoint.family) if word is None else word
         context, horizon = lengths(checkpoint)
         plain, context = _with_length(name, checkpoint, context)
         found = calibration_set(plain, context=context, horizon=horizon, seed=seed, columns=columns, freq=freq)
@@ -193,7 +199,7 @@ def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
     if isinstance(given, CalibrationSet):
         return given
     if given is None and source.family.forecastable:
-        given = PROBE if source.family.strategy != "continuous" else PATCHES_PROBE
+        given = default_set(source.family, probe=True)
     elif given is None and (name := _name_of(looked_at)).startswith(TEXT):
         given = without_count(name)
     if given is None:

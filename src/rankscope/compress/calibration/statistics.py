@@ -113,13 +113,13 @@ class Calibration:
         save_moments(Path(file), self.settings, self.streams, self.settings.series)
 
 
-def series_for(ranks: int, tokens: int, series: int) -> int:
-    """Number of series that give at least as many positions as the largest rank.
+def series_for(positions: int, tokens: int, series: int) -> int:
+    """Number of series that give so many positions, where ``series`` of them gave ``tokens``.
 
     >>> series_for(256, 8, 8), series_for(256, 1056, 32), series_for(64, 100, 3)
     (256, 8, 2)
     """
-    return -(-ranks * series // tokens)
+    return -(-positions * series // tokens)
 
 
 def is_saved(file: str | Path) -> bool:

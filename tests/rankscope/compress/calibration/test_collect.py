@@ -299,14 +299,20 @@ def test_positions_matrices_and_ranks(bolt_folder: Path) -> None:
     assert (document["series"], document["out"], document["decoder"]) == (20, "m.safetensors", "teacher")
 
 
-def test_a_decoder_of_one_position_says_how_many_series_would_do(bolt_folder: Path) -> None:
-    """Matrices of rank 8 (two heads of 4) read one position per series."""
+@pytest.mark.parametrize(("select", "width"), [("attention", 16), ("attention,mlp", 24)])
+def test_a_decoder_of_one_position_says_how_many_series_would_do(select: str, width: int, bolt_folder: Path) -> None:
+    """Attention reads streams of 16, the second half of a feed-forward block its 24 hidden units."""
     checkpoint = open_checkpoint(bolt_folder)
-    (note,) = report_on(calibrate(checkpoint, made(3)), checkpoint, checkpoint.sites()).notes
-    assert note.startswith("decoder: 3 positions in 3 series, fewer than the 8 ranks of decoder.block.0.")
-    assert "use at least 8 series (4 for the heads of method joint)" in note
-    assert report_on(calibrate(checkpoint, made(8)), checkpoint, checkpoint.sites()).notes == ()
-    assert report_on(calibrate(checkpoint, made(7)), checkpoint, checkpoint.sites()).notes != ()
+    sites = checkpoint.sites(select)
+
+    def notes(series: int) -> list[str]:
+        found = report_on(calibrate(checkpoint, made(series), sites=sites), checkpoint, sites).notes
+        return [note for note in found if note.startswith("decoder: ")]
+
+    (note,) = notes(3)
+    assert note.startswith(f"decoder: 3 positions in 3 series, fewer than the {width} inputs of decoder.block.0.")
+    assert f"use at least {width} series" in note
+    assert notes(width - 1) != notes(width) == []
 
 
 def test_the_number_of_series_is_the_least_that_suffices() -> None:
