@@ -5,7 +5,7 @@ width, on the same series. The stock network is then compressed to each design's
 alone to the design's attention, and all of it to the design's parameters. Scores are over those of the stock network
 of the same seed; time and peak memory over its, in the fast runtime, in alternating rounds.
 
-    python benchmarks/by_design.py by-design/ --suite dev.yaml --data DIR --out benchmarks/results/by-design.json
+    python benchmarks/by_design.py by-design/ --suite dev.yaml --data DIR --out by-design.json
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from typing import Any
 
 from accuracy import scored, sizes_of, times_over
 from digests import COMPRESSION, HEALING, SCORING
-from provenance import conditions, origin, parser, save, suite_options
+from provenance import conditions, origin, parser, save, suite_options, work_folder
 
 BASELINE = "baseline"
 BATCHES = (1, 32)
 HEAL_STEPS = 600
+TRAINING = ("benchmarks/by_design.yaml", "src/rankscope/train")
+"""What the networks depend on: they are kept as long as that stays the same, whatever scores them."""
 KINDS = ("attention", "whole model")
 PAPER = {
     "r3": {"r0": 3, "alpha": 0.27, "size": 0.075, "time": 0.346, "space": 0.186, "WQL": 1.034, "MASE": 0.988},
@@ -52,6 +54,7 @@ def named(point: str) -> tuple[str, int]:
 def forms(trained: dict[tuple[str, int], Path], place: Path) -> Iterator[tuple[dict[str, Any], Path]]:
     """Yield every model with what it is: the trained ones, and the baselines compressed to the size of each design."""
     from rankscope import open_checkpoint
+    from rankscope.choices import Method
     from rankscope.compress import CompressOptions, compress
     from rankscope.compress.heal import HealConfig, heal
 
@@ -66,7 +69,7 @@ def forms(trained: dict[tuple[str, int], Path], place: Path) -> Iterator[tuple[d
         )
         for kind, budget in zip(KINDS, budgets, strict=True):
             small = place / f"{design}-{seed}-{kind.split()[0]}"
-            method = "joint" if kind == KINDS[0] else "joint+stream"
+            method: Method = "joint" if kind == KINDS[0] else "joint+stream"
             compress(base, CompressOptions(method=method, calibration="mixture:1024", seed=seed, **budget), out=small)
             facts = {"design": design, "seed": seed, "how": kind}
             yield {**facts, "healed": 0}, small
@@ -91,7 +94,9 @@ def main() -> None:
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     given = words.parse_args()
-    before = conditions()
+    before, facts = conditions(), origin("by_design", *_used())
+    trained_by = {path: was for path, was in facts["used"].items() if path in TRAINING}
+    work_folder(given.sweep, {"used": trained_by})
     recipe = Path(__file__).with_suffix(".yaml")
     subprocess.run(["rankscope", "sweep", str(recipe), "--out", str(given.sweep)], check=True)
     points = sorted(one for one in (given.sweep / "points").iterdir() if (one / "config.json").exists())
@@ -107,7 +112,7 @@ def main() -> None:
         for name, found in times_over([*folders], trained[BASELINE, 0], BATCHES, given.rounds).items():
             folders[Path(name)].update(found)
     found = {
-        **origin("by_design", *_used()),
+        **facts,
         "conditions": {"before": before, "after": conditions()},
         "suite": Path(given.suite).name,
         "max_series": given.max_series,
@@ -117,8 +122,7 @@ def main() -> None:
 
 
 def _used() -> tuple[str, ...]:
-    scripts = ("by_design.yaml", "accuracy.py", "scores.py")
-    used = (*(f"benchmarks/{one}" for one in scripts), "src/rankscope/train", "eval/rankscope_eval/bench")
+    used = (*TRAINING, "benchmarks/accuracy.py", "benchmarks/scores.py", "eval/rankscope_eval/bench")
     return (*used, *SCORING, *COMPRESSION, *HEALING)
 
 

@@ -51,14 +51,15 @@ def run_compress(folder: Path, series: int, probe: int) -> dict[str, Any]:
     moments = calibration_set(f"mixture:{series}", context=CONTEXT - 1, horizon=HORIZON)
     questions = calibration_set(f"mixture:{probe}", context=CONTEXT - 1, horizon=HORIZON, seed=10_007)
     seconds = {"generating series": time.perf_counter() - begin}
-    last = ["generating series", time.perf_counter()]
+    last = time.perf_counter()
 
     def note(done: int, total: int, what: str) -> None:
+        nonlocal last
         now = time.perf_counter()
         phase = PHASES.get(what, what)
         # what lies between the last news of one phase and the first of the next belongs to the next
-        seconds[phase] = seconds.get(phase, 0.0) + now - last[1]
-        last[:] = [phase, now]
+        seconds[phase] = seconds.get(phase, 0.0) + now - last
+        last = now
 
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:
         report = compress(

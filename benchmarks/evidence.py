@@ -1,7 +1,8 @@
 """Measure what is stale, and write the numbers into the pages that print them.
 
 A result is stale if its command, or a file that it names under ``used``, is no longer what it was measured with. What
-was measured is kept at once, so that the same command goes on where it was stopped. Results on the test sets are
+was measured is kept at once, so that the same command goes on where it was stopped. Scores are measured with one
+thread, as another number rounds differently; times with as many as the machine has. Results on the test sets are
 measured by name alone.
 
     python benchmarks/evidence.py                       # measure what is stale, write pages and blocks of the docs
@@ -14,6 +15,7 @@ measured by name alone.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
@@ -24,12 +26,13 @@ from pathlib import Path
 
 from claims import CLAIMS, RESULTS, Block, Claim, ClaimError, Result
 from claims.records import NUMBER, Printed
-from digests import digest
+from digests import SUFFIXES, digest
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = "../shared/data"
 WIDTH = 120
 RUNNER = ROOT / "docs" / "run_blocks.py"
+CODE = ("src", "eval", "lab", "figures", "cli", "benchmarks")
 
 
 def stale() -> dict[str, str]:
@@ -140,10 +143,10 @@ def run(result: Result, data: str, alone: str) -> list[str]:
     if "--data" in result.command and not (ROOT / data).is_dir():
         return [f"{result.name}: {data} is no folder; give that of the folders benchmark and dev by --data DIR."]
     words = [sys.executable, *shlex.split(result.words(data))[1:]]
-    prefix = shlex.split(alone) if result.timed else []
+    prefix, threads = (shlex.split(alone), {}) if result.timed else ([], {"OMP_NUM_THREADS": "1"})
     file, code = ROOT / result.file, code_digest()
     earlier = file.read_bytes() if file.is_file() else None
-    failed = subprocess.run([*prefix, *words], cwd=ROOT).returncode
+    failed = subprocess.run([*prefix, *words], cwd=ROOT, env={**os.environ, **threads}).returncode
     if code_digest() == code:
         reason = f"exit code {failed}" if failed else result.stale()
         return [f"{result.name}: {reason}"] if reason else []
@@ -154,10 +157,11 @@ def run(result: Result, data: str, alone: str) -> list[str]:
     return [f"{result.name}: the code changed while it was measured; not kept."]
 
 
-def code_digest() -> str:
-    """Digest of the code that a measurement may read while it runs."""
+def code_digest() -> list[str]:
+    """Digests of all code, settings and weights that a measurement may read while it runs."""
     digest.cache_clear()
-    return digest(ROOT / "src") + digest(ROOT / "eval") + digest(ROOT / "lab")
+    files = (file for folder in CODE for file in (ROOT / folder).rglob("*") if file.suffix in SUFFIXES)
+    return sorted(digest(file) for file in files if not {"results", "__pycache__"} & set(file.parts))
 
 
 def listing() -> Iterator[str]:

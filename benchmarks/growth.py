@@ -85,7 +85,7 @@ def measure(
 
     points = {replace(Point(), **{name: value}): None for name, several in values.items() for value in several}
     context, horizon = max(one.context for one in points), max(one.horizon for one in points)
-    turns = {}
+    turns: dict[tuple[Point, str], Callable[[], float]] = {}
     for layers in sorted({one.layers for one in points}):
         model = write_shape(folder / f"{layers}", "chronos-t5", "tiny", layers=layers, context=context, horizon=horizon)
         for runtime in RUNTIMES:

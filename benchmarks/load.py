@@ -121,7 +121,8 @@ def killed_workers(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     draw, begun, kills, forecasts, failed, same = random.Random(0), time.monotonic(), 0, 0, 0, True
     while time.monotonic() - begun < 60 * options.minutes:
         out = work / f"ray-{forecasts}"
-        done, resume = False, ()
+        done = False
+        resume: tuple[str, ...] = ()
         while not done:
             words = command("bundled-bolt", data, out, *how, "--engine", "ray", *resume)
             process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

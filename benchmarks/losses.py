@@ -15,8 +15,10 @@ from typing import Any
 from digests import COMPRESSION, bundled
 from provenance import conditions, origin, parser, save
 
+from rankscope.choices import Allocation
+
 RATIOS = (0.25, 0.15, 0.1, 0.075)
-ALLOCATIONS = ("energy", "sensitivity")
+ALLOCATIONS: tuple[Allocation, ...] = ("energy", "sensitivity")
 SEED = 20_011
 """Of the series; calibration and probe draw with others."""
 BATCH = 16
@@ -65,9 +67,8 @@ def main() -> None:
         for ratio in RATIOS:
             for allocation in ALLOCATIONS:
                 folder = Path(place) / f"{allocation}-{ratio}"
-                compress(
-                    original, CompressOptions(attention_ratio=ratio, method="joint", allocation=allocation), out=folder
-                )
+                how = CompressOptions(attention_ratio=ratio, method="joint", allocation=allocation)
+                compress(original, how, out=folder)
                 found.setdefault(f"{ratio:g}", {})[allocation] = loss(original, open_checkpoint(folder), series)
             print(f"{ratio:6}  " + "  ".join(f"{name} {value:.4f}" for name, value in found[f"{ratio:g}"].items()))
     result = {

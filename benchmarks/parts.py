@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def products(rounds: int) -> list[dict[str, Any]]:
             layer = nn.Linear(d_in, d_out, bias=False, dtype=dtype)
             x, weight = torch.randn(ROWS, d_in, dtype=dtype), layer.weight.detach().clone()
             product = Product([layer])
-            found = pair(lambda x=x, w=weight: nn.functional.linear(x, w), lambda x=x, p=product: p(x), rounds)
+            found = pair(partial(nn.functional.linear, x, weight), partial(product, x), rounds)
             flops = 2 * ROWS * d_in * d_out / 1e9
             rates = {side: flops / found[f"{side}_seconds"]["median"] for side in ("stock", "runtime")}
             facts = {"dtype": str(dtype).removeprefix("torch."), "d_in": d_in, "d_out": d_out, "gflops": rates}
@@ -99,7 +100,7 @@ def main() -> None:
     options = parser(__doc__, rounds=9).parse_args()
     before = conditions()
     with torch.inference_mode():
-        parts = {
+        parts: dict[str, Any] = {
             "product": products(options.rounds),
             "sampling": sampling(options.rounds),
             "attention": attention(options.rounds),

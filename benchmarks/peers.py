@@ -1,17 +1,16 @@
 """Time, memory and scores of the trained models: stock and fast, compressed, and beside local models.
 
 Every checkpoint is scored in the runtime and number format it is timed in, on the first series of every task of a
-suite, relative to seasonal naive; then all are timed in turns: at the context they are scored at, 512 values or as many
-as the model reads, and once more at the shortest of these contexts, the same for all.
+suite, relative to seasonal naive; then all are timed in turns: at 512 values or as many as the model reads, and once
+more at the shortest of these contexts, the same for all. Local models are scored on up to 2,500 values where a series
+has them, and timed on 512.
 
-    python benchmarks/peers.py --suite dev.yaml --data DIR --out benchmarks/results/peers.json
-    python benchmarks/peers.py --scores benchmarks/results/peers.json    # times alone, of the same models
+    python benchmarks/peers.py --suite dev.yaml --data DIR --out figures/rankscope_paper/figures/data/peers.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -24,20 +23,24 @@ LOCAL = ("naive", "seasonal-naive", "auto-theta", "auto-ets")
 REFERENCE = "seasonal-naive"
 SCORES = {name: f"relative_{name}" for name in ("WQL", "MASE")}
 SCORES |= {f"{name}_interval": f"{name}_interval" for name in ("WQL", "MASE")}
-RATIO = 0.15
+RATIOS = {"bundled": 0.3, "bundled-bolt": 0.15}
+"""Share of all parameters that the compressed models keep."""
 
 
 def cases(folder: Path) -> list[str]:
     """Compress the bundled models; what is compared, the baseline first."""
     from rankscope.compress import CompressOptions, compress
 
-    made = {name: folder / name for name in ("bundled-0.15", "bundled-int8", "bundled-bolt-0.15")}
-    compress("bundled", CompressOptions(method="joint", attention_ratio=RATIO), out=made["bundled-0.15"])
-    compress("bundled", CompressOptions(storage="int8"), out=made["bundled-int8"])
-    compress("bundled-bolt", CompressOptions(method="joint", attention_ratio=RATIO), out=made["bundled-bolt-0.15"])
+    small = {name: folder / f"{name}-ratio-{ratio:g}" for name, ratio in RATIOS.items()}
+    for name, ratio in RATIOS.items():
+        compress(name, CompressOptions(ratio=ratio), out=small[name])
+    int8 = folder / "bundled-int8"
+    compress("bundled", CompressOptions(storage="int8"), out=int8)
     t5 = [f"bundled:{how}" for how in ("stock:float32", "stock:bfloat16", "fast:float32", "fast:bfloat16")]
-    t5 += [f"{made['bundled-0.15']}:fast:float32", f"{made['bundled-int8']}:fast:float32"]
-    bolt = ["bundled-bolt:stock:float32", "bundled-bolt:fast:float32", f"{made['bundled-bolt-0.15']}:fast:float32"]
+    t5 += [f"{small['bundled']}:fast:float32", f"{int8}:fast:float32"]
+    bolt = [
+        f"{model}:float32" for model in ("bundled-bolt:stock", "bundled-bolt:fast", f"{small['bundled-bolt']}:fast")
+    ]
     return [*t5, *bolt]
 
 
@@ -61,29 +64,18 @@ def main() -> None:
     words = parser(__doc__, batch=8, rounds=3)
     suite_options(words)
     words.add_argument("--max-series", type=int, default=10, help="of every task")
-    words.add_argument(
-        "--scores", type=Path, metavar="FILE", help="an earlier result of the same models: take its scores"
-    )
-    words.add_argument("--local", default=",".join(LOCAL), help="models that are fitted series by series")
     options = words.parse_args()
 
     from rankscope_eval.bench import Settings, run_bench
 
-    before, told = conditions(), {}
-    if options.scores is not None:
-        told = json.loads(options.scores.read_text(encoding="utf-8"))
-    earlier = {row["label"]: row for row in told.get("rows", ())}
+    before = conditions()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
-        names = [*cases(Path(temporary)), *options.local.split(",")]
+        names = [*cases(Path(temporary)), *LOCAL]
         scores = {}
         for text in names:
-            label = text.replace(f"{temporary}/", "")
-            if options.scores is not None:
-                scores[text] = {name: earlier[label][name] for name in SCORES if name in earlier[label]}
-            else:
-                scores[text] = {"WQL": 1.0, "MASE": 1.0} if text == REFERENCE else scored(text, options)
-            print(f"{label:32} {scores[text]}", flush=True)
+            scores[text] = {"WQL": 1.0, "MASE": 1.0} if text == REFERENCE else scored(text, options)
+            print(f"{text.replace(f'{temporary}/', ''):32} {scores[text]}", flush=True)
         report = run_bench(names, Settings((options.batch,), rounds=options.rounds))
         shortest = min(row.context for row in report.rows)
         common = run_bench(names, Settings((options.batch,), rounds=options.rounds, context=shortest))
@@ -121,9 +113,8 @@ def main() -> None:
     found = {
         **origin("peers", "eval/rankscope_eval/bench", *SCORING, *COMPRESSION, *bundled("bundled", "bundled-bolt")),
         "conditions": {"before": before, "after": conditions()},
-        "suite": told.get("suite", Path(options.suite).name),
-        "scores_from": {name: told[name] for name in ("date", "commit")} if told else None,
-        "max_series": told.get("max_series", options.max_series),
+        "suite": Path(options.suite).name,
+        "max_series": options.max_series,
         "reference": REFERENCE,
         "batch": options.batch,
         "common_context": shortest,

@@ -10,11 +10,13 @@ import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,16 @@ def earlier(file: Path | None, facts: dict[str, Any], *same: str) -> dict[str, A
     return found if all(found.get(name) == facts[name] for name in ("used", *same)) else {}
 
 
+def work_folder(folder: Path, facts: dict[str, Any]) -> Path:
+    """A folder in which work is left off: emptied first if it was begun with other code or models."""
+    mark = folder.with_name(f"{folder.name}.used.json")
+    used = json.dumps(facts["used"], indent=2)
+    if not mark.is_file() or mark.read_text(encoding="utf-8") != used:
+        shutil.rmtree(folder, ignore_errors=True)
+        mark.write_text(used, encoding="utf-8")
+    return folder
+
+
 def whence(command: str, *used: str) -> dict[str, Any]:
     """Date, commit, command and machine; the commit is marked where the files used differ from it."""
     today = datetime.date.today().isoformat()
@@ -104,7 +116,9 @@ def machine() -> dict[str, Any]:
         "model": facts.get("model", ""),
         "units": sorted(set(facts.get("flags", "").split()) & UNITS),
         "cores": len(os.sched_getaffinity(0)),
+        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
         "system": platform.platform(),
+        "torch": version("torch"),
     }
 
 

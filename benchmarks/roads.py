@@ -123,9 +123,14 @@ def from_scratch(point: Point, options: argparse.Namespace, out: Path) -> None:
 
     recipe, steps = read_config(CONFIGS / f"{options.model}.yaml"), options.heal_steps
     most = point.size * open_checkpoint(options.model).parameters
-    run = {"max_steps": steps, "warmup_steps": steps // 20, "decay_steps": steps // 4, "batch_size": BATCH}
-    bank = {"bank_kernels": 300, "mixture": replace(recipe.mixture, curriculum=0)}
-    quiet = {"spectra": replace(recipe.spectra, steps=()), "precision": "auto"}
+    run: dict[str, Any] = {
+        "max_steps": steps,
+        "warmup_steps": steps // 20,
+        "decay_steps": steps // 4,
+        "batch_size": BATCH,
+    }
+    bank: dict[str, Any] = {"bank_kernels": 300, "mixture": replace(recipe.mixture, curriculum=0)}
+    quiet: dict[str, Any] = {"spectra": replace(recipe.spectra, steps=()), "precision": "auto"}
     for width in range(recipe.model.d_model, 0, -4):
         heads = max(1, round(recipe.model.num_heads * width / recipe.model.d_model))
         shape = replace(recipe.model, d_model=width, d_ff=4 * width, num_heads=heads)
@@ -200,7 +205,11 @@ def main() -> None:
     from rankscope import open_checkpoint
 
     original = open_checkpoint(options.model)
-    used = ("benchmarks/accuracy.py", "benchmarks/scores.py", "eval/rankscope_eval/bench")
+    used = (
+        *(f"benchmarks/{one}.py" for one in ("accuracy", "scores")),
+        "src/rankscope/train",
+        "eval/rankscope_eval/bench",
+    )
     facts = origin("roads", *used, *HEALING, *SCORING, *COMPRESSION, *bundled(options.model))
     settings = {"model": options.model, "suite": Path(options.suite).name}
     settings |= {name: getattr(options, name) for name in ("max_series", "calibration", "heal_steps", "rounds")}

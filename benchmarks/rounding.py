@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from digests import COMPRESSION, SCORING
 from provenance import conditions, origin, parser, save, spread
 
+from rankscope.choices import Method
+
 USED = (*COMPRESSION, *SCORING)
-MODELS, METHODS = ("bundled-bolt", "bundled"), ("joint", "whitened")
+MODELS = ("bundled-bolt", "bundled")
+METHODS: tuple[Method, ...] = ("joint", "whitened")
 
 
-def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> dict[str, Any]:
+def pair(model: str, method: Method, options: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Compress with and without rounding, compare times, and score both."""
     import torch
 
@@ -31,7 +35,8 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
     from rankscope_eval import evaluate
     from rankscope_eval.bench.turns import alternate, timed
 
-    folders, ratios = [], []
+    folders: list[str | Path] = []
+    ratios = []
     for multiple in (1, options.multiple):
         folder = place / f"{model}-{method}-{multiple}"
         report = compress(
@@ -41,11 +46,11 @@ def pair(model: str, method: str, options: argparse.Namespace, place: Path) -> d
         ratios.append(report.selected_ratio)
     series = torch.randn(options.batch, 512, generator=torch.Generator().manual_seed(0)).cumsum(1)
     works = [load_pipeline(folder) for folder in folders]
-    turns = [timed(lambda one=one: one.predict_quantiles(series, prediction_length=64)) for one in works]
+    turns = [timed(partial(one.predict_quantiles, series, prediction_length=64)) for one in works]
     first, second = alternate(dict(zip("12", turns, strict=True)), options.rounds).values()
     scores = codec.plain(evaluate(folders, baseline=model))["summary"]
     whole = {row["model"]: row["relative_WQL"] for row in scores if row["benchmark"] == "all"}
-    found = {
+    found: dict[str, Any] = {
         "model": model,
         "method": method,
         "size_ratio": ratios,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from provenance import conditions, origin, parser, save
-from shapes import write_shape
+from shapes import D_KV, write_shape
 
 USED = ("src/rankscope/forecast", "src/rankscope/lowrank", "eval/rankscope_eval/bench", "benchmarks/shapes.py")
 RATIO = 0.15
@@ -26,9 +26,12 @@ RATIO = 0.15
 def peers(folder: Path, size: str) -> list[str]:
     """Write the checkpoints of a size; the cases that are compared, the baseline first."""
     from rankscope.compress import CompressOptions, compress
+    from rankscope.train.rank_schedule import RankDesign
 
     dense = write_shape(folder / f"t5-{size}", "chronos-t5", size)
-    narrow = write_shape(folder / f"t5-{size}-head-width", "chronos-t5", size, "head-width", RATIO)
+    narrow = write_shape(
+        folder / f"t5-{size}-head-width", "chronos-t5", size, design=RankDesign(round(RATIO * D_KV), 0.0)
+    )
     int8 = folder / f"t5-{size}-int8"
     compress(dense, CompressOptions(storage="int8"), out=int8)
     cases = [f"{dense}:stock:float32", f"{dense}:fast:float32", f"{dense}:fast:bfloat16"]

@@ -75,7 +75,8 @@ def run_svdvals(folder: Path, case: str) -> dict[str, Any]:
     checkpoint = open_checkpoint(folder)
     names = [site.name for site in checkpoint.sites()]
     torch.linalg.svdvals(torch.randn(D_MODEL, D_MODEL))  # start the thread pool outside the clock
-    imported, seconds, spectra = reset_peak_mb(), 0.0, []
+    imported, seconds = reset_peak_mb(), 0.0
+    spectra: list[torch.Tensor] = []
     if case == PARALLEL:
         start = time.perf_counter()
         spectra += parallel_map(lambda name: torch.linalg.svdvals(checkpoint.tensor(name)), names)
@@ -111,7 +112,8 @@ def run_weightwatcher(folder: Path, case: str) -> dict[str, Any]:
     imported = reset_peak_mb()
     layers = torch.nn.ModuleList()
     for site in checkpoint.sites():
-        linear = torch.nn.Linear(*reversed(checkpoint.shape(site)), bias=False)
+        d_out, d_in = checkpoint.shape(site)
+        linear = torch.nn.Linear(d_in, d_out, bias=False)
         linear.weight = torch.nn.Parameter(checkpoint.tensor(site.name), requires_grad=False)
         layers.append(linear)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -62,7 +62,7 @@ def on_fev(data: Path, seed: int) -> dict[str, Any]:
     scores: dict[str, Any] = {task: {} for task in FEV}
     for model in MODELS:
         kept = WORK / f"fev-{model}"
-        how = {"data": WORK / "data", "tasks": list(FEV), "kept": kept, "resume": kept.is_dir()}
+        how: dict[str, Any] = {"data": WORK / "data", "tasks": list(FEV), "kept": kept, "resume": kept.is_dir()}
         for row in evaluate_fev([model], "fev-bench", Forecasting(seed=seed), **how).rows:
             scores[row["task_name"]][row["model_name"]] = {name: row[name] for name in FEV_METRICS}
     return scores
@@ -74,7 +74,7 @@ def on_gift(data: Path, seed: int) -> dict[str, Any]:
     from rankscope_eval.gift_eval import evaluate_gift
 
     kept = WORK / "gift"
-    how = {"tasks": [GIFT], "kept": kept, "resume": kept.is_dir()}
+    how: dict[str, Any] = {"tasks": [GIFT], "kept": kept, "resume": kept.is_dir()}
     rows = evaluate_gift(MODELS, data, Forecasting(seed=seed), **how).rows
     return {row.model: {name: row.scores[metric] for name, metric in GIFT_METRICS.items()} for row in rows}
 

@@ -18,7 +18,7 @@ import copy
 import importlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def layers(linear: nn.Linear) -> dict[str, nn.Module]:
     return found
 
 
-def alternated(cases: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, dict[str, Any]]:
+def alternated(cases: Mapping[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, dict[str, Any]]:
     """Return seconds per call of every case over rounds of several calls, and their ratios to ``float`` by round."""
 
     def several(work: Callable[[], object]) -> None:
@@ -82,7 +82,7 @@ def time_layers(rounds: int) -> list[dict[str, Any]]:
         ways = layers(nn.Linear(d_in, d_out, bias=False))
         for tokens in TOKENS:
             x = torch.randn(tokens, d_in)
-            cases = {name: (lambda layer=layer, x=x: layer(x)) for name, layer in ways.items()}
+            cases = {name: partial(layer, x) for name, layer in ways.items()}
             seconds = alternated(cases, rounds, repeats=max(2, 100 // tokens))
             rows.append({"shape": [d_out, d_in], "tokens": tokens, "seconds": seconds})
             shown = {name: round(1e6 * row["median"]) for name, row in seconds.items()}
@@ -99,7 +99,7 @@ def time_forecasts(rounds: int) -> list[dict[str, Any]]:
             compress(model, CompressOptions(storage="int8"), out=Path(temporary) / "int8")
             loaded = {"float": model, "int8": str(Path(temporary) / "int8")}
             pipelines = {name: load_pipeline(source, dtype="float32") for name, source in loaded.items()}
-        cases = {name: (lambda p=p: p.predict(series, prediction_length=HORIZON)) for name, p in pipelines.items()}
+        cases = {name: partial(one.predict, series, prediction_length=HORIZON) for name, one in pipelines.items()}
         seconds = alternated(cases, rounds, repeats=1)
         rows.append({"model": model, "series": SERIES, "context": CONTEXT, "horizon": HORIZON, "seconds": seconds})
         print(f"{model}, s: { {name: round(row['median'], 3) for name, row in seconds.items()} }", flush=True)

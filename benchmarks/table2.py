@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from digests import COMPRESSION, HEALING, SCORING, bundled
-from provenance import conditions, origin, parser, save
+from provenance import conditions, origin, parser, save, work_folder
 
 
 def main() -> None:
@@ -21,15 +21,14 @@ def main() -> None:
     words = parser(__doc__)
     words.add_argument("model")
     options, rest = words.parse_known_args()
-    before, folder = conditions(), Path(f"table2-{options.model}")
+    healed = HEALING if any("healed" in word for word in rest) else ()
+    judged = tuple(f"eval/rankscope_eval/{name}" for name in ("tradeoff", "report.py", "verdict.py"))
+    facts = origin("table2", *judged, *healed, *SCORING, *COMPRESSION, *bundled(options.model))
+    before, folder = conditions(), work_folder(Path(f"table2-{options.model}"), facts)
     resume = ["--resume"] if folder.exists() else []
     subprocess.run(["rankscope", "table2", options.model, *rest, "--out", str(folder), *resume], check=True)
     document = json.loads((folder / "table2.json").read_text(encoding="utf-8"))
-    healed = HEALING if any("healed" in row["method"] for row in document["rows"]) else ()
-    judged = tuple(f"eval/rankscope_eval/{name}" for name in ("tradeoff", "report.py", "verdict.py"))
-    used = (*judged, *healed, *SCORING, *COMPRESSION)
-    made = origin("table2", *used, *bundled(options.model))
-    save({**document, **made, "conditions": {"before": before, "after": conditions()}}, options.out)
+    save({**document, **facts, "conditions": {"before": before, "after": conditions()}}, options.out)
 
 
 if __name__ == "__main__":

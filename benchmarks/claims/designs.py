@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claims.intervals import interval, span
-from claims.records import DEV, Block, Claim, Document, Prose, Result
+from claims.records import DEV, DRAWN, Block, Claim, Document, Prose, Result
 
 STOCK = "baseline"
 """Design of the networks with full heads."""
@@ -11,7 +11,7 @@ HOW = {"trained": "designed", "attention": "attention compressed", "whole model"
 """Words for how a network came to its size."""
 
 RESULTS: tuple[Result, ...] = (
-    Result("by-design", f"benchmarks/by_design.py by-design {DEV}", minutes=240, timed=True),
+    Result("by-design", f"benchmarks/by_design.py by-design {DEV}", 240, timed=True, path=f"{DRAWN}/by_design.json"),
 )
 
 

@@ -15,6 +15,8 @@ from digests import digest
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "benchmarks/results"
+DRAWN = "figures/rankscope_paper/figures/data"
+"""Results that figures are drawn from: an installed package has them."""
 SIX = "--suite {six}/backtest.yaml --data {six}"
 DEV = "--suite {dev}/dev.yaml --data {dev}"
 """Options of commands that score on the six public sets, or on those kept for development."""

@@ -183,7 +183,7 @@ def three_are_alike(found: Document) -> bool:
     for method in ("joint", "whitened"):
         scored = {one: [found["forms"][f"{method}-{one}-{ratio}"] for ratio in (0.25, 0.15)] for one in ALLOCATIONS}
         for at in (0, 1):
-            best = sorted(ALLOCATIONS, key=lambda one, scored=scored, at=at: scored[one][at]["WQL"])[:3]
+            best = [one for _, one in sorted((scored[one][at]["WQL"], one) for one in ALLOCATIONS)][:3]
             if set(best) != {"energy", "sensitivity", "uniform-eps"}:
                 return False
         spans = [scored[one][0]["WQL_interval"] for one in ("energy", "sensitivity", "uniform-eps")]
@@ -218,7 +218,7 @@ def grouped_losses(found: Document) -> bool:
     )
 
 
-def lost(found: Document) -> dict[str, Any]:
+def lost(found: Document) -> Document:
     """Per cent of WQL that `joint+stream` costs at 0.3 (``large``) and 0.15 (``small``), and the intervals of WQL."""
     forms = {name: found["forms"][f"joint+stream-{size}"] for name, size in (("large", 0.3), ("small", 0.15))}
     return {

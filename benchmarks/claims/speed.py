@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime import joined, table
 
-from claims.records import Block, Claim, Document, Prose, Result
+from claims.records import DEV, DRAWN, Block, Claim, Document, Prose, Result
 
 PAGE = "docs/benchmarks.md"
 STOCK = "t5-tiny:stock:float32"
@@ -16,7 +16,7 @@ RESULTS: tuple[Result, ...] = (
     Result("runtime-slow", "benchmarks/runtime.py --slow --sizes tiny --batches 1,8 --rounds 3", minutes=6, timed=True),
     Result("runtime-mini-small", "benchmarks/runtime.py --sizes mini,small --rounds 3", minutes=40, older=True),
     Result("parts", "benchmarks/parts.py", minutes=1, timed=True),
-    Result("peers", "benchmarks/peers.py --suite {dev}/dev.yaml --data {dev} --rounds 5", minutes=7, timed=True),
+    Result("peers", f"benchmarks/peers.py {DEV} --rounds 5", 7, timed=True, path=f"{DRAWN}/peers.json"),
     Result("growth", "benchmarks/growth.py", minutes=10, timed=True),
     Result("stream", "benchmarks/stream.py --series 120000 --rounds 3", minutes=6, timed=True),
     Result("storage", "benchmarks/storage.py --rounds 5", minutes=3, timed=True),
@@ -160,15 +160,15 @@ def peers(found: Document) -> str:
 def peer(label: str) -> str:
     """Name of a row: a model, and how it ran.
 
-    >>> peer("bundled-bolt-0.15:fast:float32"), peer("auto-ets"), peer("bundled:stock:bfloat16")
-    ('`bundled-bolt`, joint at 0.15, fast', 'auto-ets', '`bundled`, stock, bfloat16')
+    >>> peer("bundled-bolt-ratio-0.15:fast:float32"), peer("auto-ets"), peer("bundled:stock:bfloat16")
+    ('`bundled-bolt`, ratio 0.15, fast', 'auto-ets', '`bundled`, stock, bfloat16')
     """
     model, *ran = label.split(":")
     if not ran:
         return model
     stem = "bundled-bolt" if model.startswith("bundled-bolt") else "bundled"
     form = model.removeprefix(stem).removeprefix("-")
-    forms = [f"joint at {form}" if form.startswith("0") else form] if form else []
+    forms = [f"joint at {form}" if form.startswith("0") else form.replace("-", " ")] if form else []
     return ", ".join([f"`{stem}`", *forms, *(one for one in ran if one != "float32")])
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from claims.intervals import interval
-from claims.records import Block, Claim, Document, Prose, Result
+from claims.records import DEV, Block, Claim, Document, Prose, Result
 
 NAME = "snapshots-bundled-bolt"
 PAGE = "docs/benchmarks.md"
 RESULTS: tuple[Result, ...] = (
-    Result(NAME, "benchmarks/snapshots.py gpu-out/bundled-bolt {dev}", minutes=60, older=True),
+    Result(NAME, f"benchmarks/snapshots.py gpu-out/bundled-bolt {DEV}", minutes=60, older=True),
 )
 
 

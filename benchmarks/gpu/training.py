@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / part) for part in ("src", "eval", "cli") if (ROOT / part).is_dir()]
+sys.path[:0] = [str(ROOT / part) for part in ("src", "eval", "lab", "figures", "cli") if (ROOT / part).is_dir()]
 
 from rankscope.io import codec  # noqa: E402
 from rankscope.train import ModelShape, PretrainConfig, pretrain  # noqa: E402

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from rankscope.io import codec
 from rankscope_lab.encoders.run_spec import RunResult as EncoderResult
 from rankscope_lab.slt.run_spec import RunResult as SltResult
 
@@ -47,25 +46,10 @@ def test_no_result_names_a_folder_of_the_machine_that_it_was_measured_on() -> No
         assert not found, (file, found[:3])
 
 
-@pytest.mark.parametrize("folder", RUNS)
-def test_runs_of_the_lab_are_read_by_its_records(folder: str) -> None:
-    files = sorted((RESULTS / "lab" / folder).glob("*.json"))
-    assert len(files) > 50
-    for file in files:
-        result = codec.read(RUNS[folder], file)
-        assert result.spec.id == file.stem
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda file: file.stem)
-def test_what_a_benchmark_imports_of_rankscope_is_there(file: Path) -> None:
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks" / "gpu").glob("*.py")), ids=lambda file: file.stem)
+def test_what_a_script_for_gpus_imports_of_rankscope_is_there(file: Path) -> None:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rankscope"):
             module = importlib.import_module(str(node.module))
             for name in (one.name for one in node.names):
                 assert hasattr(module, name) or importlib.import_module(f"{node.module}.{name}"), name
-
-
-@pytest.mark.parametrize("name", ["by-design", "peers"])
-def test_figures_are_drawn_from_the_result_that_pages_quote(name: str) -> None:
-    drawn = ROOT / "figures" / "rankscope_paper" / "figures" / "data" / f"{name.replace('-', '_')}.json"
-    assert drawn.read_bytes() == (RESULTS / f"{name}.json").read_bytes()

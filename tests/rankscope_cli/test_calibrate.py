@@ -44,7 +44,7 @@ def test_what_is_saved_serves_compress_and_changes_nothing(
     assert [line.split()[1] for line in warnings] == [
         "output_patch_embedding:",
         "decoder:",
-    ]  # 24 units, one position each
+    ]
     document("compress", bolt_folder, *JOINT, "--calibration", file, "--out", tmp_path / "saved")
     document("compress", bolt_folder, *JOINT, *SET, "--out", tmp_path / "direct")
     assert weights(tmp_path / "saved") == weights(tmp_path / "direct")

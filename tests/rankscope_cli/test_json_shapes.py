@@ -45,14 +45,6 @@ def test_eval(document: Any, forecaster_folder: Path) -> None:
     assert {row["baseline"] for row in result["summary"]} == {"seasonal-naive"}
 
 
-def test_table2(document: Any, bolt_folder: Path, monthly_csv: Path, tmp_path: Path) -> None:
-    suite = tmp_path / "one.yaml"
-    suite.write_text(f"- {{name: s, prediction_length: 4, offset: -4, file: [{monthly_csv.name}]}}\n")
-    few = ("-r", "0.6", "-m", "svd", "--suite", suite, "--overlap-series", "3")
-    result = document("table2", bolt_folder, *few, "--out", tmp_path / "out")
-    assert result["schema"] == "rankscope/table2@1"
-
-
 @pytest.mark.parametrize("family", ["chronos_t5_folder", "bolt_folder"])
 def test_flow_and_embed(document: Any, request: pytest.FixtureRequest, family: str) -> None:
     folder = request.getfixturevalue(family)
@@ -69,13 +61,3 @@ def test_forecast(document: Any, forecaster_folder: Path, monthly_csv: Path) -> 
     for series in result["series"]:
         assert list(series["quantiles"]) == ["0.1", "0.9"]
         assert len(series["mean"]) == len(series["timestamps"]) == 3
-
-
-def test_pretrain(document: Any, tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text(
-        "model: {d_model: 8, d_kv: 4, d_ff: 8, num_layers: 1, num_decoder_layers: 1, num_heads: 2, n_tokens: 32}\n"
-        "context: 16\nhorizon: 4\nbank_kernels: 0\nmixture: {kernel_share: 0.0, mixup_share: 0.0}\n"
-        "max_steps: 2\nbatch_size: 2\nwarmup_steps: 0\nlog_steps: 1\n"
-    )
-    result = document("pretrain", tmp_path / "run.yaml", "--out", tmp_path / "model", "--device", "cpu")
-    assert (result["schema"], result["steps"]) == ("rankscope/pretrain@1", 2)
