@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from rankscope import choices
-from rankscope.choices import DEVICES, LARGEST_SEED
+from rankscope.choices import DEVICES, LARGEST_SEED, known_device
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_cli.exits import say
 
@@ -73,18 +73,6 @@ def switch(flag: str, help: str, panel: str | None = None) -> Any:
 def out_folder(help: str) -> Any:
     """Declare ``--out DIR`` for a verb that writes a folder."""
     return value("--out", "DIR", help, OUTPUT, "-o")
-
-
-def known_device(device: str) -> str:
-    """Validate the value of ``--device`` and return it.
-
-    Raises:
-        OptionError: unknown device name. Availability is checked later, where the model is loaded.
-    """
-    kind, _, number = device.partition(":")
-    if kind not in DEVICES or (number and not (kind == "cuda" and number.isdecimal())):
-        raise OptionError(unknown_choice("--device", device, DEVICES))
-    return device
 
 
 Model = Annotated[

@@ -6,10 +6,28 @@ checks values of files and callers against.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, get_args
+
+from rankscope.errors import OptionError, unknown_choice
 
 DEVICES = ("auto", "cpu", "cuda")
 """``cuda`` may have a number behind it: ``cuda:1``."""
+
+
+def known_device(device: str) -> str:
+    """Return the name of a device; whether there is one is asked where it is used.
+
+    >>> known_device("cuda:1")
+    'cuda:1'
+
+    Raises:
+        OptionError: no name of a device.
+    """
+    if device not in DEVICES and not re.fullmatch(r"cuda:[0-9]+", device):
+        raise OptionError(unknown_choice("device", device, DEVICES))
+    return device
+
 
 Dtype = Literal["float32", "float64", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)

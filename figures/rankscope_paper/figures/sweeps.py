@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import fmean
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +14,6 @@ from rankscope.measure.spectrum import eps_key
 from rankscope.measure.sweep import (
     ALL,
     MODELS,
-    PointRanks,
     SweepReport,
     SweepRow,
     mean_head_rank,
@@ -121,12 +118,9 @@ def fig3a(settings: Settings) -> Drawn:
     """Draw spectra of embedded sinusoids by patch size."""
     report = read_sweep(settings, "patch.json", command("patch"))
     parts, ranks = [], []
-    for row in sorted(report.done, key=lambda one: field_of(one, "model.patch_size")):
-        assert row.ranks is not None
-        corpus = next((one for one in row.ranks.embeddings if one.matrix == "corpus"), None)
-        if corpus is None:
-            raise DataError(f"point {row.point!r} of sweep {report.name!r} has no embedded corpus: measure it again.")
-        sigma, size = np.asarray(corpus.sigma), int(field_of(row, "model.patch_size"))
+    for row in sorted(report.done, key=lambda one: one.number("model.patch_size")):
+        corpus = row.corpus()
+        sigma, size = np.asarray(corpus.sigma), int(row.number("model.patch_size"))
         relative = sigma / sigma[0] if sigma[0] > 0 else sigma
         parts.append(sigma_frame(relative, point=row.point, patch_size=size, tokens=corpus.tokens))
         key = min(corpus.eps_ranks, key=lambda one: abs(float(one) - 0.01))
@@ -143,11 +137,13 @@ def rank_frame(report: SweepReport, field: str, by_head: bool = False) -> pd.Dat
     rows = []
     for row in report.done:
         assert row.ranks is not None
-        head = {"point": row.point, field: field_of(row, field), "seed": row.config.get("seed", 0)}
+        head = {"point": row.point, field: row.number(field), "seed": row.config.get("seed", 0)}
         for eps in report.eps:
             for group, ranks in row.ranks.mean_ranks.items():
                 one = {**head, "group": group, "eps": eps, "mean_rank": ranks[eps_key(eps)]}
-                rows.append({**one, "mean_head_rank": _head_rank(row.ranks, group, eps)} if by_head else one)
+                rows.append(
+                    {**one, "mean_head_rank": mean_head_rank(row.ranks, eps_key(eps), group)} if by_head else one
+                )
     frame = pd.DataFrame(rows)
     # the group of all matrices comes first: it is the one drawn
     return frame.sort_values(by="group", key=lambda group: group != ALL, kind="stable", ignore_index=True)
@@ -169,27 +165,6 @@ def measured_on(report: SweepReport) -> str:
         f"numbers each, trained from scratch for {_span(steps)} steps of {config.get('batch_size', '?')} generated "
         f"series; seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}.{missing}"
     )
-
-
-def field_of(row: SweepRow, dotted: str) -> float:
-    """Value of a dotted field of a point's config.
-
-    Raises:
-        DataError: the config has no such number.
-    """
-    value: Any = row.config
-    try:
-        for name in dotted.split("."):
-            value = value[name]
-        return float(value)
-    except (KeyError, TypeError, ValueError):
-        raise DataError(f"point {row.point!r} has no number {dotted}: this figure needs a sweep over it.") from None
-
-
-def _head_rank(ranks: PointRanks, group: str, eps: float) -> float:
-    if group == ALL:
-        return mean_head_rank(ranks, eps_key(eps))
-    return fmean(rank for layer in ranks.head_ranks[group][eps_key(eps)] for rank in layer)
 
 
 def _sizes(rows: Sequence[SweepRow]) -> str:

@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from rankscope.choices import DEVICES, DTYPES
+from rankscope.choices import DTYPES, known_device
 from rankscope.errors import OptionError, unknown_choice
 
 _TORCH = {name: getattr(torch, name) for name in DTYPES}
@@ -22,10 +22,8 @@ def resolve_device(device: str | torch.device) -> str:
     Raises:
         OptionError: an unknown name, or a GPU where there is none.
     """
-    device = str(device)
+    device = known_device(str(device))
     kind, _, number = device.partition(":")
-    if kind not in DEVICES or (number and (kind != "cuda" or not number.isdigit())):
-        raise OptionError(unknown_choice("device", device, DEVICES))
     if kind == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():

@@ -217,10 +217,19 @@ class Processes(Pool):
         return ended
 
     def _start(self, task: Any, deaths: int) -> None:
-        worker = self._idle.pop() if self._idle else self._new()
+        worker = self._alive() or self._new()
         self._running.append((worker, task, deaths))
         with contextlib.suppress(OSError):  # a process that died is found out by `finished`
             worker.line.send(task)
+
+    def _alive(self) -> _Worker | None:
+        """An idle process; those that died meanwhile are closed."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.process.is_alive():
+                return worker
+            worker.line.close()
+        return None
 
     def _new(self) -> _Worker:
         taken = [worker.gpu for worker, _, _ in self._running]

@@ -34,12 +34,15 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Tensor]:
     Raises:
         DataError: the values are no token ids of the model.
     """
-    config = module.config
-    pad = int(config.pad_token_id or 0)
-    # RoBERTa counts positions from behind the padding token
-    longest = int(config.max_position_embeddings) - (0 if config.model_type == "bert" else pad + 1)
-    tokens = t5.token_ids(module, series)[:, :longest]
-    return {"input_ids": tokens, "attention_mask": (tokens != pad).long()}
+    config = module.config.to_dict()
+    tokens = t5.token_ids(module, series)[:, : context(config)]
+    return {"input_ids": tokens, "attention_mask": (tokens != int(config["pad_token_id"] or 0)).long()}
+
+
+def context(config: Config) -> int:
+    """Tokens that the model has positions for; RoBERTa counts them from behind the padding token."""
+    unused = 0 if config["model_type"] == "bert" else int(config.get("pad_token_id") or 0) + 1
+    return positive(config, "max_position_embeddings", 512) - unused
 
 
 FAMILY = Family(
@@ -52,6 +55,7 @@ FAMILY = Family(
     build=without_head("AutoModel", add_pooling_layer=False),
     embed=t5.embed,
     model_inputs=model_inputs,
+    context=context,
     blocks=lambda module: {"encoder": layers_at(module, "encoder.layer")},
     vocabulary=t5.vocabulary,
     modality="text",

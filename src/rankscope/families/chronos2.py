@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.errors import CheckpointError
-from rankscope.families.chronos_bolt import model_inputs, patch_size, quantile_count, special_tokens
+from rankscope.families.chronos_bolt import check_patches, model_inputs, patch_size, quantile_count, special_tokens
 from rankscope.families.layers import (
     attention_sites,
     head_sites,
@@ -72,6 +72,7 @@ def expected_shapes(config: Config) -> Shapes:
     inner = chronos_config(config)
     d_model, size = positive(config, "d_model"), patch_size(config)
     outputs = quantile_count(inner) * positive(inner, "output_patch_size", size)
+    check_patches(inner, size)
     norms: Shapes = {
         f"encoder.block.{layer}.layer.{part}.layer_norm.weight": (d_model,)
         for layer in range(positive(config, "num_layers"))

@@ -55,6 +55,7 @@ def expected_shapes(config: Config) -> Shapes:
     inner = chronos_config(config)
     d_model = positive(config, "d_model")
     outputs = quantile_count(inner) * positive(inner, "prediction_length")
+    check_patches(inner, patch_size(config))
     shapes = {
         "shared.weight": (special_tokens(inner), d_model),
         # A patch is embedded together with its mask of observations.
@@ -63,6 +64,12 @@ def expected_shapes(config: Config) -> Shapes:
         **residual_shapes(config, "output_patch_embedding", d_model, outputs),
     }
     return sliced_shapes(shapes, config)
+
+
+def check_patches(inner: Config, size: int) -> None:
+    """Refuse a context or a stride that is no whole number."""
+    positive(inner, "context_length")
+    positive(inner, "input_patch_stride", size)
 
 
 def tied_shapes(config: Config) -> Shapes:

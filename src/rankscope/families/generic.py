@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rankscope.errors import CheckpointError, FamilyError, RankscopeError
 from rankscope.families import informer, patchtst, t5, vit
 from rankscope.families.layers import decoder_reads
-from rankscope.families.loading import load_part, output_of
+from rankscope.families.loading import load_module, output_of
 from rankscope.families.record import MOST_LAYERS, Config, Family, Modality, Shapes
 from rankscope.families.sites import Site
 from rankscope.families.structure import Structure, find_structure
@@ -88,7 +88,7 @@ def _build(folder: Path, dtype: torch.dtype) -> nn.Module:
             raise CheckpointError(
                 f"{folder}: config.json describes a model of {numbers:,} numbers, and {stored:,} bytes are stored."
             )
-        return load_part(folder, AutoModel, dtype, trust_remote_code=False)
+        return load_module(folder, AutoModel, dtype, trust_remote_code=False)
     except RankscopeError:
         raise
     except (ValueError, KeyError, OSError) as error:

@@ -129,6 +129,13 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     return embedded[observed if observed.ndim == 2 else observed[..., 0]]
 
 
+def context(config: Config) -> int:
+    """Observations that encoder and decoder read."""
+    lags = config.get("lags_sequence") or [1, 2, 3, 4, 5, 6, 7]
+    horizon = positive(config, "prediction_length")
+    return positive(config, "context_length", horizon) + max(lags) + horizon
+
+
 def blocks(module: Any) -> dict[str, list[nn.Module]]:
     """Layers of both stacks."""
     return {stack: layers_at(module, f"{stack}.layers") for stack in _STACKS}
@@ -144,6 +151,7 @@ FAMILY = Family(
     build=without_head("InformerModel"),
     embed=embed,
     model_inputs=model_inputs,
+    context=context,
     blocks=blocks,
     prefixes=("model.",),
     published_patch=1,

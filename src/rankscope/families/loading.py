@@ -19,13 +19,14 @@ def load_module(folder: Path, dense_class: Any, dtype: torch.dtype, **settings: 
     """Load ``dense_class`` from ``folder``, or its subclass for compressed folders.
 
     Args:
-        folder: a local checkpoint folder.
+        folder: a local checkpoint folder, which may hold a head that the class has not.
         dense_class: the transformers class of the family.
         dtype: number format of the module.
         settings: further arguments of the class.
 
     Raises:
-        CheckpointError: the folder is compressed and no class that reads it is registered.
+        CheckpointError: the folder is compressed and no class that reads it is registered; or it lacks weights of the
+            model, which transformers would draw at random.
     """
     import transformers
 
@@ -34,36 +35,16 @@ def load_module(folder: Path, dense_class: Any, dtype: torch.dtype, **settings: 
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
     # The argument was renamed in transformers 4.56; the old name warns in the releases after it.
     key = "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
-    with _without_bars():
-        loaded = loader.from_pretrained(
-            str(folder), use_safetensors=True, local_files_only=True, **{key: dtype}, **settings
-        )
-    (loaded[0] if isinstance(loaded, tuple) else loaded).eval()
-    return loaded
-
-
-def load_part(folder: Path, part_class: Any, dtype: torch.dtype, **settings: Any) -> nn.Module:
-    """Load a model without the head that its checkpoint has, and make sure that nothing of it was left to chance.
-
-    Args:
-        folder: a local checkpoint folder.
-        part_class: the transformers class of the model without a head.
-        dtype: number format of the module.
-        settings: further arguments of the class.
-
-    Raises:
-        CheckpointError: the checkpoint lacks weights of the model, which transformers would draw at random.
-    """
+    how = {"use_safetensors": True, "local_files_only": True, "output_loading_info": True, key: dtype}
     with _quiet():
-        module: Any
-        module, info = load_module(folder, part_class, dtype, output_loading_info=True, **settings)
+        module, info = loader.from_pretrained(str(folder), **how, **settings)
     missing = sorted(str(name) for name in info["missing_keys"])
     if missing:
         raise CheckpointError(
             f"{folder} has no {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}, which "
             f"{type(module).__name__} needs: use a checkpoint that was saved whole."
         )
-    return module
+    return module.eval()
 
 
 def whole_model(home: str, name: str) -> Callable[[Path, torch.dtype], nn.Module]:
@@ -77,38 +58,29 @@ def whole_model(home: str, name: str) -> Callable[[Path, torch.dtype], nn.Module
 
 
 def without_head(name: str, **settings: Any) -> Callable[[Path, torch.dtype], nn.Module]:
-    """Return what loads a checkpoint into the class of transformers that has no head; settings as of `load_part`."""
+    """Return what loads a checkpoint into the class of transformers that has no head; settings as of `load_module`."""
 
     def build(folder: Path, dtype: torch.dtype) -> nn.Module:
-        return load_part(folder, getattr(importlib.import_module("transformers"), name), dtype, **settings)
+        module: nn.Module = load_module(
+            folder, getattr(importlib.import_module("transformers"), name), dtype, **settings
+        )
+        return module
 
     return build
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers from listing the weights of the head, which are left out on purpose."""
+    """Keep transformers from listing the weights of a head that is left out on purpose, and from drawing bars."""
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    before, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(before)
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep transformers from drawing a bar for each of the loads that one call makes."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    if shown:
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
         if shown:
             logging.enable_progress_bar()
 

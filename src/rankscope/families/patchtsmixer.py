@@ -96,6 +96,7 @@ FAMILY = Family(
     build=without_head("PatchTSMixerModel"),
     embed=embed,
     model_inputs=model_inputs,
+    context=lambda config: positive(config, "context_length"),
     blocks=lambda module: {"encoder": layers_at(module, "encoder.mlp_mixer_encoder.mixers")},
     prefixes=("model.",),
     published_patch=8,

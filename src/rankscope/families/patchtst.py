@@ -74,9 +74,10 @@ FAMILY = Family(
     sites=sites,
     patch_size=patch_size,
     expected_shapes=expected_shapes,
-    build=without_head("PatchTSTModel"),
+    build=without_head("PatchTSTModel", do_mask_input=False),  # pretraining saves True
     embed=embed,
     model_inputs=model_inputs,
+    context=lambda config: positive(config, "context_length"),
     blocks=lambda module: {"encoder": layers_at(module, "encoder.layers")},
     prefixes=("model.",),
     published_patch=16,

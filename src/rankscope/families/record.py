@@ -183,8 +183,8 @@ def prediction_length(config: Config) -> int | None:
 
 
 def _length(config: Config, key: str) -> int | None:
-    found = chronos_config(config).get(key)
-    return None if found is None else int(found)
+    inner = chronos_config(config)
+    return None if inner.get(key) is None else positive(inner, key)
 
 
 def config_field(config: Config, dotted: str) -> Any:

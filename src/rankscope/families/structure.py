@@ -23,6 +23,7 @@ _MLP_OUTPUT = re.compile(
 _GATE = re.compile(r"gate|wi_0|(^|\.)w1$")
 _CROSS = re.compile(r"cross|encdec|encoder_attn|enc_dec", re.IGNORECASE)
 _HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads", "attention_heads")
+_WIDTHS = ("head_dim", "kv_channels", "d_kv")
 _WEIGHT = ".weight"
 
 
@@ -169,6 +170,10 @@ def _fused(matrices: Shapes, config: Config, stack: Stack | None) -> Iterator[_A
         if rows % total:
             continue
         width = rows // total
+        known = next((config[key] for key in _WIDTHS if isinstance(config.get(key), int)), None)
+        # as many key heads as query heads unless the config names them, so that a matrix of another shape is none
+        if width != known if known else (heads is not None and keys == heads and rows != 3 * columns):
+            continue
         parts = _parts(heads or 1, keys or 1, width, _interleaved(config, leaf))
         names = _with_output(dict.fromkeys("qkv", name), matrices, home, columns, (heads or 1) * width)
         # state-space models such as Mamba call theirs in_proj too
@@ -212,7 +217,7 @@ def _head_count(config: Config, stack: Stack | None) -> int | None:
 def _key_heads(config: Config, heads: int | None) -> int | None:
     if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
         return 1
-    keys = ("num_key_value_heads", "num_kv_heads")
+    keys = ("num_key_value_heads", "num_kv_heads", "multi_query_group_num")
     return next((int(config[key]) for key in keys if isinstance(config.get(key), int)), heads)
 
 

@@ -108,6 +108,7 @@ FAMILY = Family(
     build=whole_model("transformers", "TimesFmModelForPrediction"),
     embed=embed,
     model_inputs=model_inputs,
+    context=lambda config: positive(config, "context_length"),
     blocks=lambda module: {"decoder": layers_at(module, "decoder.layers")},
     published_patch=32,
     hub_ids=("google/timesfm-2.0-500m-pytorch",),

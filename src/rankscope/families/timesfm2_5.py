@@ -79,6 +79,7 @@ FAMILY = Family(
     build=build,
     embed=embed,
     model_inputs=model_inputs,
+    context=timesfm.FAMILY.context,
     blocks=lambda module: {"decoder": layers_at(module, "model.layers")},
     rotary=("self",),
     published_patch=32,

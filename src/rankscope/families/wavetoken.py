@@ -50,8 +50,7 @@ def expected_shapes(config: Config) -> Shapes:
 def rows_of(config: Config, series: Tensor) -> list[Tensor]:
     """Token ids of each series (axes series, time), cut to the context; without padding and end token."""
     tokens = tokens_of(config)
-    part = config["wavetoken"]
-    length = int(part.get("context_length", CONTEXT))
+    length = positive(config["wavetoken"], "context_length", CONTEXT)
     rows = unpadded(standardised(series[:, -length:]), length)
     return [torch.from_numpy(tokens.encode(row.numpy())) for row in rows]
 
@@ -83,6 +82,7 @@ FAMILY = Family(
     build=t5.FAMILY.build,
     embed=embed,
     model_inputs=model_inputs,
+    context=lambda config: positive(config["wavetoken"], "context_length", CONTEXT),
     blocks=stack_blocks,
     vocabulary=t5.vocabulary,
     aliases=t5.ALIASES,

@@ -121,7 +121,7 @@ def atomic_folder(target: Path | str, force: bool = False) -> Iterator[Path]:
     path = Path(target)
     _refuse(path, force)
     sweep(path.parent, path.name)
-    with _beside(path) as work, _named(path):
+    with _beside(path) as work, _named(path, work):
         yield work
         _sync_tree(work)
         _swap(work, path)
@@ -165,7 +165,7 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     _refuse(path, force, file=True)
     path = _followed(path)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-    with _beside(path) as folder, _named(path):
+    with _beside(path) as folder, _named(path, folder):
         work = folder / path.name
         work.touch()
         yield work
@@ -247,15 +247,23 @@ def _lock(folder: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Say of errors of writing what could not be written."""
+def _named(path: Path, work: Path) -> Iterator[None]:
+    """Say of errors of writing what could not be written; errors of what the block reads are left as they are."""
     try:
         yield
     except Exception as error:
-        reason = error.strerror or str(error) if isinstance(error, OSError) else disk_error(error)
+        reason = disk_error(error)
+        if reason is None and isinstance(error, OSError) and _concerns(error, path, work):
+            reason = error.strerror
         if reason is None:
             raise
         raise OutputError(f"cannot write {path}: {reason}. Nothing there was changed.") from error
+
+
+def _concerns(error: OSError, *places: Path) -> bool:
+    """True if an error names one of the places, or something in it."""
+    names = (Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes)))
+    return any(place in (name, *name.parents) for name in names for place in places)
 
 
 def disk_error(error: Exception) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rankscope.checkpoints import Checkpoint
 from rankscope.errors import FamilyError
 from rankscope.families import Site, compressible, config_field
+from rankscope.families.record import chronos_config, positive
 
 CONTEXT = HORIZON = 512
 """Tokens of a text model, whose config names none."""
@@ -26,8 +27,7 @@ def cached_tokens(checkpoint: Checkpoint, site: Site) -> int:
     context, horizon = family.context(config) or CONTEXT, family.horizon(config) or HORIZON
     if family.decoding == "once":
         horizon = 1
-        stride = config_field(config, "chronos_config.input_patch_stride")
-        context //= int(stride or family.patch_size(config))
+        context //= positive(chronos_config(config), "input_patch_stride", family.patch_size(config))
     last = any(config_field(config, f"chronos_config.use_{name}_token") for name in ("reg", "eos"))
     return horizon if site.role.startswith("self") else context + last
 

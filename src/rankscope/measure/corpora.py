@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
@@ -52,10 +53,22 @@ class Corpora:
             raise OptionError(unknown_choice("images", self.images, IMAGE_SETS))
         check_count("image_count", self.image_count)
 
+    @cached_property
     def series(self) -> Float[Tensor, "series time"]:
-        """Series of the signal."""
+        """Series of the signal, read or generated once."""
         how = (self.signal, self.n, self.length, self.seed, self.file)
         return corpus(*how, columns=self.columns, freq=self.freq)
+
+    @cached_property
+    def words(self) -> str:
+        """The text, read once."""
+        assert self.text is not None
+        return read_text(self.text)
+
+    def windows(self, folder: Path, vocabulary: int) -> tuple[Int[Tensor, "texts window"], str]:
+        """Windows of the text in ids of a model's tokenizer, and the tokenizer in words."""
+        ids, tokenizer = token_ids(self.words, folder, vocabulary)
+        return text_windows(ids, self.n, self.length, self.seed), tokenizer
 
 
 @dataclass(frozen=True)
@@ -103,34 +116,24 @@ def reads_token_ids(checkpoints: Sequence[Checkpoint], corpora: Corpora) -> bool
     return alone and corpora.signal == "user" and corpora.text is None
 
 
-def corpus_of(
-    checkpoint: Checkpoint,
-    signal: str,
-    n: int,
-    length: int,
-    seed: int,
-    file: str | Path | None,
-    text: str | Path | None,
-    columns: Columns | None = None,
-    freq: str | None = None,
-) -> Shaped[Tensor, items * axes]:
+def corpus_of(checkpoint: Checkpoint, corpora: Corpora) -> Shaped[Tensor, items * axes]:
     """Read or generate what the model reads: series, windows of token ids, or images.
 
     Raises:
         OptionError: a generated signal for a text model, or a text or a file for a model that does not read it.
         DataError: the file cannot be used.
     """
-    check_modalities([checkpoint], Corpora(signal, n, length, seed, file, text))
+    check_modalities([checkpoint], corpora)
     family, name = checkpoint.family, checkpoint.source
-    if text is not None:
-        return text_windows(
-            token_ids(read_text(text), checkpoint.folder, int(checkpoint.config["vocab_size"]))[0], n, length, seed
-        )
+    if corpora.text is not None:
+        return corpora.windows(checkpoint.folder, int(checkpoint.config["vocab_size"]))[0]
     if family.modality == "image":
-        return images(n, _image_side(checkpoint), seed)[0]
-    if family.modality == "text" and signal != "user":
-        raise OptionError(f"signal {signal!r} is a series, but {name} reads text: give --text FILE, or token ids.")
-    return corpus(signal, n, length, seed, file, columns=columns, freq=freq)
+        return images(corpora.n, _image_side(checkpoint), corpora.seed)[0]
+    if family.modality == "text" and corpora.signal != "user":
+        raise OptionError(
+            f"signal {corpora.signal!r} is a series, but {name} reads text: give --text FILE, or token ids."
+        )
+    return corpora.series
 
 
 Reading = tuple[Iterable[Tensor], int, Callable[[Tensor, int], Embedded]]
@@ -160,7 +163,7 @@ def embedded(
 
 
 def _series(checkpoint: Checkpoint, corpora: Corpora, batch_size: int) -> Reading:
-    series, family = corpora.series(), checkpoint.family
+    series, family = corpora.series, checkpoint.family
     file = corpora.signal if corpora.file is None else Path(corpora.file).name
 
     def name(rows: Tensor, done: int) -> Embedded:
@@ -178,8 +181,7 @@ def _text(checkpoint: Checkpoint, module: nn.Module, corpora: Corpora, batch_siz
     assert file is not None
     if vocabulary is None:
         raise OptionError(f"{checkpoint.source} has no vocabulary: text cannot be embedded.")
-    ids, tokenizer = token_ids(read_text(file), checkpoint.folder, len(vocabulary(module)))
-    windows = text_windows(ids, corpora.n, corpora.length, corpora.seed)
+    windows, tokenizer = corpora.windows(checkpoint.folder, len(vocabulary(module)))
 
     def name(rows: Tensor, done: int) -> Embedded:
         colour = windows.flatten() if len(rows) == windows.numel() else None

@@ -15,13 +15,13 @@ from torch import Tensor
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
+from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError, check_count
 from rankscope.measure.corpora import Corpora, Embedded, check_modalities, embedded, reads_token_ids
 from rankscope.measure.hooks import Triangle
 from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
 from rankscope.numerics import angle_matrix, effective_rank, stable_rank, validate_levels
 from rankscope.series import Columns
-from rankscope.series.text import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,20 +171,21 @@ def measure_embedding(
     levels = validate_levels(eps)
     corpora = Corpora(signal, n, length, seed, file, text, images, image_count, columns, freq)
     check_modalities(opened, corpora)
-    # a file that cannot be used is found before any model is built
+    # a file of series, or a text, that cannot be used is found before any model is built
     if any(checkpoint.family.modality == "series" for checkpoint in opened):
-        corpora.series()
+        _ = corpora.series
     if text is not None:
-        read_text(text)
+        _ = corpora.words
     where, ids_from_file = resolve_device(device), reads_token_ids(opened, corpora)
     rows: list[EmbeddingSpectrum] = []
     for checkpoint in opened:
         module = checkpoint.module().to(where)
-        for step in embedded(checkpoint, module, corpora, batch_size, ids_from_file):
-            if isinstance(step, Embedded):
-                rows.append(_measure(checkpoint, "corpus", step, levels, angle_items, points, seed))
-            else:
-                (progress or silent)(*step, f"embedding, {checkpoint.source}")
+        with seeded(seed):
+            for step in embedded(checkpoint, module, corpora, batch_size, ids_from_file):
+                if isinstance(step, Embedded):
+                    rows.append(_measure(checkpoint, "corpus", step, levels, angle_items, points, seed))
+                else:
+                    (progress or silent)(*step, f"embedding, {checkpoint.source}")
         if checkpoint.family.vocabulary is not None:
             table = checkpoint.family.vocabulary(module)
             whole = Embedded("", table, torch.arange(table.shape[0]), "token id")

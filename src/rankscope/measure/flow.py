@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
+from rankscope.engine.randomness import seeded
 from rankscope.errors import check_count
-from rankscope.measure.corpora import corpus_of
+from rankscope.measure.corpora import Corpora, corpus_of
 from rankscope.measure.hooks import LayerKey, Triangle, run_corpus, stream_triangles
 from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
 from rankscope.numerics import effective_rank, relative_spectrum, singular_values, validate_levels
@@ -58,7 +59,8 @@ class FlowReport:
 
     Attributes:
         signal: name of the series, path of a text, or ``images``.
-        length: values per series, or tokens per text, that the model reads: at most its context.
+        n: series, texts or images.
+        length: values of a series, or tokens of a text, that the model read: at most its context.
         modality: what the model reads: ``series``, ``text`` or ``image``.
     """
 
@@ -149,10 +151,12 @@ def measure_flow(
     checkpoint = open_checkpoint(checkpoint)
     family = checkpoint.family
     name = str(text) if text is not None else "images" if family.modality == "image" else signal
-    inputs = corpus_of(checkpoint, signal, n, length, seed, file, text, columns, freq)
-    length = min(length, family.context(checkpoint.config) or length)
+    inputs = corpus_of(checkpoint, Corpora(signal, n, length, seed, file, text, columns=columns, freq=freq))
+    n = len(inputs)
+    if family.modality != "image":
+        length = min(inputs.shape[1], family.context(checkpoint.config) or inputs.shape[1])
     module = checkpoint.module().to(resolve_device(device))
-    with stream_triangles(family.blocks(module)) as triangles:
+    with seeded(seed), stream_triangles(family.blocks(module)) as triangles:  # Informer samples keys
         run_corpus(module, family.model_inputs, inputs, batch_size=batch_size, progress=progress)
     report = progress or silent
     weights = _weight_ranks(checkpoint, levels, report)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.errors import DataError, OptionError
+from rankscope.families import config_field
 from rankscope.io import codec
 from rankscope.measure.embedding import measure_embedding
 from rankscope.measure.spectrum import SiteSpectrum, eps_key, measure_spectrum
@@ -104,6 +105,30 @@ class SweepRow:
     ranks: PointRanks | None = None
     scores: dict[str, float | None] = field(default_factory=dict)
     scored_with: str = ""
+
+    def number(self, dotted: str) -> float:
+        """Value of a dotted field of the config.
+
+        Raises:
+            DataError: the config has no such number.
+        """
+        try:
+            return float(config_field(self.config, dotted))
+        except (TypeError, ValueError):
+            raise DataError(
+                f"point {self.point!r} has no number {dotted}: this figure needs a sweep over it."
+            ) from None
+
+    def corpus(self) -> EmbeddingRanks:
+        """The embedding over a corpus.
+
+        Raises:
+            DataError: it was not measured.
+        """
+        found = (one for one in (self.ranks.embeddings if self.ranks else ()) if one.matrix == "corpus")
+        if (first := next(found, None)) is None:
+            raise DataError(f"point {self.point!r} has no embedded corpus: measure it again.")
+        return first
 
 
 @dataclass(frozen=True)
@@ -224,9 +249,10 @@ def measure_models(
     return SweepReport(MODELS, "finished checkpoints", "", tuple(eps), tuple(rows))
 
 
-def mean_head_rank(ranks: PointRanks, key: str) -> float:
-    """Mean ε-rank of one head's rows of W_Q over all heads and layers (Fig. 16, middle)."""
-    return fmean(rank for group in ranks.head_ranks.values() for layer in group[key] for rank in layer)
+def mean_head_rank(ranks: PointRanks, key: str, group: str = ALL) -> float:
+    """Mean ε-rank of one head's rows of W_Q over all heads and layers, of all attentions or a group (Fig. 16)."""
+    chosen = ranks.head_ranks.values() if group == ALL else (ranks.head_ranks[group],)
+    return fmean(rank for one in chosen for layer in one[key] for rank in layer)
 
 
 def _flat(row: SweepRow, keys: Sequence[str]) -> dict[str, Any]:

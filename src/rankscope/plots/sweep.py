@@ -11,7 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from rankscope.errors import OptionError, unknown_choice
+from rankscope.errors import OptionError
+from rankscope.measure.spectrum import eps_key
+from rankscope.measure.sweep import ALL, mean_head_rank
 from rankscope.plots.labels import plain_ticks
 from rankscope.plots.style import MARKS, Mark, figure, styled
 
@@ -28,20 +30,20 @@ RATIOS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 Value = Callable[["PointRanks", str], float]
 
 
-def ranks_by_width(report: SweepReport, *, group: str = "all", start: SweepReport | None = None) -> Figure:
+def ranks_by_width(report: SweepReport, *, start: SweepReport | None = None) -> Figure:
     """Mean ε-rank of W_Q against the width d, one line per ε, over contours of rank/d (Fig. 4a, b).
 
     Args:
         report: a sweep over ``model.d_model``.
-        group: ``all``, ``encoder.self``, ``decoder.self`` or ``decoder.cross``.
         start: the same points before training, drawn in grey at the largest ε.
 
     Raises:
-        OptionError: no point is done, or there is no such group.
+        OptionError: no point is done.
+        DataError: a point has no such field.
     """
     with styled():
         fig, (ax,) = figure()
-        _mean_ranks(ax, report, "model.d_model", group, start)
+        _mean_ranks(ax, report, "model.d_model", start)
         _logarithmic(ax)
         low, high = ax.get_xlim()
         bottom, top = ax.get_ylim()
@@ -58,44 +60,44 @@ def ranks_by_width(report: SweepReport, *, group: str = "all", start: SweepRepor
     return fig
 
 
-def ranks_by_vocabulary(report: SweepReport, *, group: str = "all", start: SweepReport | None = None) -> Figure:
+def ranks_by_vocabulary(report: SweepReport, *, start: SweepReport | None = None) -> Figure:
     """Mean ε-rank of W_Q against the algebraic rank of a fixed vocabulary, one line per ε (Fig. 4c).
 
     Args:
         report: a sweep over ``embedding.rank``.
-        group: as in `ranks_by_width`.
         start: as in `ranks_by_width`.
 
     Raises:
-        OptionError: no point is done, or there is no such group.
+        OptionError: no point is done.
+        DataError: a point has no such field.
     """
     with styled():
         fig, (ax,) = figure()
-        _mean_ranks(ax, report, "embedding.rank", group, start)
+        _mean_ranks(ax, report, "embedding.rank", start)
         _logarithmic(ax)
         ax.set_xlabel("rank of the fixed vocabulary")
         _legend(fig, ax)
     return fig
 
 
-def ranks_by_heads(report: SweepReport, *, group: str = "all", start: SweepReport | None = None) -> Figure:
+def ranks_by_heads(report: SweepReport, *, start: SweepReport | None = None) -> Figure:
     """Mean ε-rank of W_Q (left) and of one head's rows of it (right) against the number of heads (Fig. 16).
 
     The thin black line on the right is the width of a head, the most that its rank can be.
 
     Args:
         report: a sweep over ``model.num_heads``.
-        group: as in `ranks_by_width`.
         start: as in `ranks_by_width`.
 
     Raises:
-        OptionError: no point is done, or there is no such group.
+        OptionError: no point is done.
+        DataError: a point has no such field.
     """
     with styled():
         fig, (whole, single) = figure(1, 2)
-        _mean_ranks(whole, report, "model.num_heads", group, start)
-        _lines(single, report, "model.num_heads", _head_rank(report, group), start)
-        widths = sorted({(_at(row, "model.num_heads"), _at(row, "model.d_kv")) for row in report.done})
+        _mean_ranks(whole, report, "model.num_heads", start)
+        _lines(single, report, "model.num_heads", mean_head_rank, start)
+        widths = sorted({(row.number("model.num_heads"), row.number("model.d_kv")) for row in report.done})
         thin: dict[str, Any] = {
             "color": "black",
             "linewidth": 0.6,
@@ -116,16 +118,15 @@ def spectra_by_patch(report: SweepReport) -> Figure:
     Raises:
         OptionError: no point is done, or there is more than one of a patch size.
     """
-    rows = sorted(_done(report), key=lambda row: _at(row, "model.patch_size"))
-    sizes = [int(_at(row, "model.patch_size")) for row in rows]
+    rows = sorted(_done(report), key=lambda row: row.number("model.patch_size"))
+    sizes = [int(row.number("model.patch_size")) for row in rows]
     if len(set(sizes)) < len(sizes):
         raise OptionError("the sweep has several points of one patch size: draw those of one seed.")
     with styled():
         fig, (ax,) = figure()
         smallest = 1.0
         for position, (row, size) in enumerate(zip(rows, sizes, strict=True)):
-            assert row.ranks is not None
-            sigma = np.asarray(next(one.sigma for one in row.ranks.embeddings if one.matrix == "corpus"))
+            sigma = np.asarray(row.corpus().sigma)
             relative = sigma / sigma[0] if sigma[0] > 0 else sigma
             shown = relative[relative > FLOOR]
             smallest = min(smallest, float(shown.min(initial=1.0)))
@@ -147,34 +148,9 @@ def _done(report: SweepReport) -> tuple[SweepRow, ...]:
     return report.done
 
 
-def _at(row: SweepRow, dotted: str) -> float:
-    value: Any = row.config
-    for name in dotted.split("."):
-        value = value[name]
-    return float(value)
-
-
-def _mean_ranks(ax: Axes, report: SweepReport, field: str, group: str, start: SweepReport | None) -> None:
-    _check_group(report, group)
-    _lines(ax, report, field, lambda ranks, key: ranks.mean_ranks[group][key], start)
+def _mean_ranks(ax: Axes, report: SweepReport, field: str, start: SweepReport | None) -> None:
+    _lines(ax, report, field, lambda ranks, key: ranks.mean_ranks[ALL][key], start)
     ax.set_ylabel("mean ε-rank of $W_Q$")
-
-
-def _head_rank(report: SweepReport, group: str) -> Value:
-    _check_group(report, group)
-
-    def value(ranks: PointRanks, key: str) -> float:
-        chosen = ranks.head_ranks.values() if group == "all" else (ranks.head_ranks[group],)
-        return fmean(rank for one in chosen for layer in one[key] for rank in layer)
-
-    return value
-
-
-def _check_group(report: SweepReport, group: str) -> None:
-    first = _done(report)[0].ranks
-    assert first is not None
-    if group not in first.mean_ranks:
-        raise OptionError(unknown_choice("group", group, first.mean_ranks))
 
 
 def _lines(ax: Axes, report: SweepReport, field: str, value: Value, start: SweepReport | None) -> None:
@@ -183,12 +159,12 @@ def _lines(ax: Axes, report: SweepReport, field: str, value: Value, start: Sweep
     xs = sorted(found)
     top = 0.0
     for mark, eps in zip(MARKS, sorted(report.eps), strict=False):
-        ys = [[value(ranks, repr(float(eps))) for ranks in found[x]] for x in xs]
+        ys = [[value(ranks, eps_key(eps)) for ranks in found[x]] for x in xs]
         top = max(top, *(max(y) for y in ys))
         _line(ax, xs, ys, mark, f"ε = {eps:g}")
     if start is not None and start.done:
         eps, before = max(report.eps), _by_value(start, field)
-        means = [fmean(value(ranks, repr(float(eps))) for ranks in before[x]) for x in sorted(before)]
+        means = [fmean(value(ranks, eps_key(eps)) for ranks in before[x]) for x in sorted(before)]
         top = max(top, *means)
         label = f"ε = {eps:g}, start"
         ax.plot(sorted(before), means, label=label, gid=label, color=START, linestyle="--", marker="x", zorder=1)
@@ -202,7 +178,7 @@ def _by_value(report: SweepReport, field: str) -> dict[float, list[PointRanks]]:
     found: dict[float, list[PointRanks]] = {}
     for row in _done(report):
         if row.ranks is not None:
-            found.setdefault(_at(row, field), []).append(row.ranks)
+            found.setdefault(row.number(field), []).append(row.ranks)
     return found
 
 

@@ -118,6 +118,20 @@ def act(task: tuple[str, str], tick: Tick) -> Any:
     return os.environ.get(value, "") if what == "environment" else os.getpid()
 
 
+def test_a_task_is_not_given_to_an_idle_process_that_died() -> None:
+    with open_pool(act, LOCAL, 2, retries=0) as pool:
+        ended = []
+        for _ in range(2):
+            pool.start(("stay", ""))
+            while pool.busy:
+                ended += pool.finished()
+            if len(ended) == 1:
+                os.kill(ended[0].result, signal.SIGKILL)
+                time.sleep(0.2)
+    assert [one.error for one in ended] == [None, None]
+    assert ended[0].result != ended[1].result
+
+
 @pytest.mark.slow
 def test_a_lost_task_is_begun_again_and_the_others_go_on(tmp_path: Path) -> None:
     units: list[int] = []

@@ -221,6 +221,17 @@ def test_a_checkpoint_that_lacks_weights_is_named_as_such(native_checkpoint: Ope
         checkpoint.module()
 
 
+@pytest.mark.parametrize("kind", ["timesfm", "timesfm-2.5"])
+def test_no_weight_of_a_known_family_is_left_to_chance(kind: str, native_checkpoint: Opened, tmp_path: Path) -> None:
+    folder = shutil.copytree(native_checkpoint(kind).folder, tmp_path / kind)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(one for one in tensors if one.endswith("bias"))
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"has no .*{name.rpartition('.')[2]}, which TimesFm.* needs"):
+        open_checkpoint(folder).module()
+
+
 def test_guessing_needs_no_module(native_checkpoint: Opened) -> None:
     checkpoint = native_checkpoint("bart")
     family, _ = guess_family(checkpoint.config, {name: info.shape for name, info in checkpoint.index.items()})
@@ -239,6 +250,20 @@ def test_the_fused_matrix_of_a_state_space_model_is_no_attention() -> None:
     for config in ({"model_type": "mamba"}, {"model_type": "mamba", "num_heads": 24}):
         with pytest.raises(FamilyError, match="no attention was found by structure"):
             find_structure(config, shapes)
+
+
+def test_queries_and_shared_keys_are_cut_where_the_config_says_how_many_there_are() -> None:
+    """ChatGLM3: 32 query heads and 2 of keys and values, all 128 wide, in one matrix."""
+    layer, shapes = "transformer.encoder.layers.{}.self_attention", {"transformer.embedding.weight": (65024, 4096)}
+    for number in range(2):
+        shapes[f"{layer.format(number)}.query_key_value.weight"] = (4608, 4096)
+        shapes[f"{layer.format(number)}.dense.weight"] = (4096, 4096)
+    config = {"model_type": "chatglm", "num_attention_heads": 32, "kv_channels": 128, "num_layers": 2}
+    found = find_structure({**config, "multi_query_group_num": 2}, shapes).sites
+    rows = {site.role: site.part.width * site.part.groups for site in found if site.part and site.layer == 0}
+    assert rows == {"self.q": 4096, "self.k": 256, "self.v": 256}
+    with pytest.raises(FamilyError, match="no attention was found by structure"):
+        find_structure(config, shapes)
 
 
 @pytest.mark.parametrize("heads", [{}, {"num_heads": 4}])

@@ -21,6 +21,7 @@ from rankscope.measure.hooks import LayerKey
 from rankscope.series.images import images
 from rankscope.series.signals import corpus
 
+MASKED = {"do_mask_input": True, "mask_type": "random", "random_mask_ratio": 0.5}
 SERIES = ["timesfm", "timesfm-2.5", "patchtst", "patchtsmixer", "patchtsmixer-attention", "informer", "autoformer"]
 TEXT = ["bert", "bert-head", "roberta-head"]
 IMAGES = ["vit", "vit-head"]
@@ -264,3 +265,23 @@ def test_a_part_answers_and_the_rest_does_not_run() -> None:
     module, x = Two(), torch.ones(1, 2)
     torch.testing.assert_close(output_of(module, module.first, {"x": x}), module.first(x).detach())
     assert not module.first._forward_hooks
+
+
+def test_nothing_is_masked_of_what_a_pretrained_patchtst_embeds(native_checkpoint: Opened) -> None:
+    checkpoint = native_checkpoint("patchtst", **MASKED)
+    module, series = checkpoint.module(), corpus("mixed", 6, 64, 0)
+    first, again = (checkpoint.family.embed(module, series) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not (first == checkpoint.family.embed(module, torch.zeros(1, 64))[0]).all(dim=1).any()
+
+
+def test_keys_that_an_informer_draws_follow_the_seed(native_checkpoint: Opened) -> None:
+    checkpoint = native_checkpoint("informer", attention_type="prob", sampling_factor=1, context_length=48)
+    first, again, other = (measure_flow(checkpoint, "mixed", n=3, length=48, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("kind", "most"), [("patchtst", 64), ("informer", 26), ("timesfm", 64)])
+def test_the_flow_says_how_much_a_model_reads(kind: str, most: int, native_checkpoint: Opened) -> None:
+    checkpoint = native_checkpoint(kind)
+    assert [measure_flow(checkpoint, "noise", n=2, length=length).length for length in (8 * most, 24)] == [most, 24]

@@ -193,6 +193,19 @@ def test_broken_chronos_config(inner: Any, tiny_config: Callable[..., Any]) -> N
         family_of(config).expected_shapes(config)
 
 
+@pytest.mark.parametrize("family", ["chronos-bolt", "chronos-2"])
+@pytest.mark.parametrize(
+    ("key", "value"), [("context_length", None), ("context_length", "512 steps"), ("input_patch_stride", "x")]
+)
+def test_a_context_or_stride_that_is_no_number_is_refused(
+    family: str, key: str, value: object, tiny_config: Callable[..., Any]
+) -> None:
+    inner = {**tiny_config(family)["chronos_config"], key: value}
+    config = tiny_config(family, chronos_config=inner)
+    with pytest.raises(CheckpointError, match=rf"{key} must be a whole number from 1.*found {value!r}"):
+        family_of(config).expected_shapes(config)
+
+
 def test_no_gradient_reaches_what_a_family_calls_untrained(bolt_folder: Path) -> None:
     checkpoint = open_checkpoint(bolt_folder)
     module = checkpoint.module(torch.float32)

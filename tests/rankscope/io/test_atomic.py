@@ -270,6 +270,20 @@ def test_a_file_system_that_cannot_sync_folders_is_no_reason_to_fail(tmp_path: P
     assert (tmp_path / "out" / "a.txt").read_text() == "new"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/tokenizer.json"),
+        ConnectionResetError("the hub is gone"),
+    ],
+)
+def test_errors_of_what_the_block_reads_keep_their_name(error: OSError, tmp_path: Path) -> None:
+    for context in (atomic_folder(tmp_path / "out"), atomic_file(tmp_path / "out.txt")):
+        with pytest.raises(type(error)) as caught, context:
+            raise error
+        assert caught.value is error
+
+
 def test_disk_full_while_the_block_writes(old: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*out: No space left"), atomic_folder(old, force=True) as work:
         fail_half_way(work / "b.txt", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.measure.sweep import SweepReport
 from rankscope.plots import (
     pareto,
@@ -50,11 +50,9 @@ def test_contours_are_lines_of_one_ratio(sweep_report):
         np.testing.assert_allclose(line.get_ydata(), float(gid.removeprefix("contour-")) * line.get_xdata())
 
 
-def test_another_group_of_matrices(sweep_report):
-    report = sweep_report("d_model", [16, 32])
-    assert lines(ranks_by_width(report, group="encoder.self").axes[0])["ε = 0.1"].get_ydata().tolist() == [4.0, 5.0]
-    with pytest.raises(OptionError, match=r"group 'encoder\.slef' is not known: did you mean 'encoder\.self'"):
-        ranks_by_width(report, group="encoder.slef")
+def test_a_sweep_over_something_else_is_refused(sweep_report):
+    with pytest.raises(DataError, match=r"has no number model\.d_model: this figure needs a sweep over it"):
+        ranks_by_width(sweep_report("num_heads", [2, 4]))
 
 
 def test_ranks_of_one_head_stand_beside_its_width(sweep_report):
