@@ -21,7 +21,6 @@ from rankscope.measure.hooks import LayerKey
 from rankscope.series.images import images
 from rankscope.series.signals import corpus
 
-MASKED = {"do_mask_input": True, "mask_type": "random", "random_mask_ratio": 0.5}
 SERIES = ["timesfm", "timesfm-2.5", "patchtst", "patchtsmixer", "patchtsmixer-attention", "informer", "autoformer"]
 TEXT = ["bert", "bert-head", "roberta-head"]
 IMAGES = ["vit", "vit-head"]
@@ -267,8 +266,12 @@ def test_a_part_answers_and_the_rest_does_not_run() -> None:
     assert not module.first._forward_hooks
 
 
-def test_nothing_is_masked_of_what_a_pretrained_patchtst_embeds(native_checkpoint: Opened) -> None:
-    checkpoint = native_checkpoint("patchtst", **MASKED)
+def test_nothing_is_masked_of_what_a_pretrained_patchtst_embeds(native_checkpoint: Opened, tmp_path: Path) -> None:
+    folder = shutil.copytree(native_checkpoint("patchtst").folder, tmp_path / "patchtst")
+    config = json.loads((folder / "config.json").read_text())
+    masked = {"do_mask_input": True, "mask_type": "random", "random_mask_ratio": 0.5}
+    (folder / "config.json").write_text(json.dumps({**config, **masked}))
+    checkpoint = open_checkpoint(folder)
     module, series = checkpoint.module(), corpus("mixed", 6, 64, 0)
     first, again = (checkpoint.family.embed(module, series) for _ in range(2))
     assert torch.equal(first, again)
