@@ -170,9 +170,13 @@ def check_file(file: Path, force: bool, suffixes: Sequence[str] = TABLE_SUFFIXES
 
 
 def refuse_input(out: str | None, input: str | None) -> None:
-    """Raise `OutputError` where the output would replace the input."""
-    if out and input and os.path.exists(out) and os.path.exists(input) and os.path.samefile(out, input):
+    """Raise `OutputError` where the output would replace the input, or be read as a part of it."""
+    if not out or not input:
+        return
+    if os.path.exists(out) and os.path.exists(input) and os.path.samefile(out, input):
         raise OutputError(f"--out {out} is the input: give another file.")
+    if os.path.isdir(input) and Path(input).resolve() in Path(out).resolve().parents:
+        raise OutputError(f"--out {out} is in the folder of the input, {input}: give a place outside.")
 
 
 def write_report(

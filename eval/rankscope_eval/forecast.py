@@ -193,7 +193,7 @@ def check_context(context: int | None, most: int | None, name: str) -> None:
     """Validate the context length: at least 1 and at most the model's.
 
     Raises:
-        OptionError: it is.
+        OptionError: it is neither None nor within that range.
     """
     if context is None:
         return

@@ -252,6 +252,16 @@ def test_the_input_is_not_overwritten(refused: Any, tmp_path: Path) -> None:
     assert file.read_text() == held
 
 
+def test_no_output_goes_into_the_folder_of_the_input_or_over_the_working_folder(refused: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "x.csv").write_text("date,y\n2024-01-01,1\n2024-01-02,2\n")
+    for out in (f"{data}/parts/", f"{data}/y.csv"):
+        assert "is in the folder of the input" in refused("forecast", "naive", "-i", data, "--horizon", 1, "--out", out)
+    assert [file.name for file in data.iterdir()] == ["x.csv"]
+    assert "--out . is the working folder" in refused("eval", "naive", "--tasks", "nile", "--out", ".")
+
+
 def test_a_report_of_a_file_says_what_to_name(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "e.json").write_text("{}")
     assert "e.json is a file: name the folder that holds your results" in refused("report", tmp_path / "e.json")

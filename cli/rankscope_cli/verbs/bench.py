@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rankscope_eval.bench import BenchReport, BenchRow, Case
+    from rankscope_eval.bench import BenchReport, BenchRow
     from rankscope_eval.bench.turns import Spread
 
 
@@ -84,7 +84,7 @@ def run(
         rankscope bench bundled naive auto-ets --scores scores.csv --figures figures/
     """
     from rankscope_eval.bench import Settings, read_case, run_bench
-    from rankscope_eval.bench.report import read_scores
+    from rankscope_eval.bench.report import check_scored, read_scores
 
     with Output(json, out, force, signed=True) as output:
         batches = opt.whole_numbers("batch", batch, (1, 8, 32), least=1)
@@ -95,17 +95,14 @@ def run(
         if scores is not None and not Path(scores).is_file():
             raise OptionError(f"--scores {scores}: no such file; create it with rankscope eval … --out {scores}.")
         scored = None if scores is None else read_scores(scores)
-
-        def case(text: str) -> Case:
-            return read_case(text, runtime=runtime, dtype=dtype, revision=revision)
-
+        cases = [read_case(one, runtime=runtime, dtype=dtype, revision=revision) for one in models or ["bundled"]]
+        base = None if baseline is None else read_case(baseline, runtime=runtime, dtype=dtype)
+        about = {"dtype": dtype, "runtime": runtime, "revision": revision}
+        opt.refuse_without_weights([one.model for one in cases], about)
+        if scored is not None:
+            check_scored([*cases, *([] if base is None else [base])], scored[1])
         with progress_bar("starting") as progress:
-            report = run_bench(
-                [case(one) for one in models or ["bundled"]],
-                settings,
-                baseline=None if baseline is None else case(baseline),
-                progress=progress,
-            )
+            report = run_bench(cases, settings, baseline=base, progress=progress)
         drawn = None if scored is None or figures is None else partial(_draw, report, *scored, figures)
         output.deliver(report, lambda console: show_bench(report, console), also=drawn)
     if report.failures:
@@ -136,7 +133,9 @@ def show_bench(report: BenchReport, console: Console) -> None:
         if number:
             console.print()
         rows = [row for row in report.rows if row.batch == batch]
-        sizes = f"{rows[0].context} values → {rows[0].horizon} steps, {plural(report.rounds, 'round')}"
+        most = max(row.context for row in rows)
+        longest = f"{most} values" if all(row.context == most for row in rows) else f"at most {most} values"
+        sizes = f"{longest} → {rows[0].horizon} steps, {plural(report.rounds, 'round')}"
         sizes += f", {_where(report, rows[0])}"
         console.print(f"batch {batch}: {sizes}", style="bold")
         _show_batch(report, rows, console)
@@ -152,7 +151,7 @@ def show_bench(report: BenchReport, console: Console) -> None:
 
 def _show_batch(report: BenchReport, rows: list[BenchRow], console: Console) -> None:
     table = plain_table()
-    names = ["model", "runtime", "in", "ms (min–max)", "ratio", "MB", "ratio", "tok/s", "roof"]
+    names = ["model", "runtime", "type", "ms (min–max)", "ratio", "MB", "ratio", "tok/s", "roof"]
     add_columns(table, names, left=3, folds=True)
     over = {one.label: one for one in report.ratios if one.batch == rows[0].batch}
     for row in rows:

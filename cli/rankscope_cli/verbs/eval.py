@@ -117,7 +117,7 @@ def run(
     from rankscope_eval import evaluate
     from rankscope_eval.suites import DEFAULT_SUITE
 
-    if suite is not None and suite.startswith((FEV, GIFT)):
+    if suite is not None and (suite == GIFT or suite.startswith(FEV)):
         plain = {"--max-series": max_series, "--metrics": metrics, "--engine": engine != "local", "--jobs": jobs != 1}
         _refuse_plain(plain)
     shown = _metrics(metrics)
@@ -261,8 +261,10 @@ def _kept(out: str | None, resume: bool, force: bool) -> Path | None:
         if resume:
             raise OptionError("--resume requires --out FILE.")
         return None
+    from rankscope.io.atomic import refuse_workplace
     from rankscope_eval.kept import kept_rows
 
+    refuse_workplace(out)
     folder = Path(out).with_name(f".{Path(out).name}.rows")
     kept_rows(folder).check(resume, force)
     return folder

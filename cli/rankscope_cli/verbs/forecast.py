@@ -128,6 +128,7 @@ def run(
     }
     stream = {"chunk": chunk, "shape": layout, "format": part_format, "on_error": on_error, "resume": resume or None}
     given = {name: value for name, value in stream.items() if value is not None}
+    refuse_input(out, input)
     if out is not None and _names_folder(out):
         _stream(Output(json), name, input, horizon, out, engine=where, force=force, csv_safe=csv_safe, **what, **given)
         return
@@ -140,7 +141,6 @@ def run(
     from rankscope_eval import forecast_file
     from rankscope_eval.forecast import spreadsheet_safe
 
-    refuse_input(out, input)
     with Output(json, out, force, SUFFIXES) as output:
         with warned(), progress_bar("forecasting"):
             frame = forecast_file(name, input, horizon, **what)

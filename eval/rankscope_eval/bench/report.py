@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rankscope.plots import CostPoint
+    from rankscope_eval.bench.case import Case
 
 COLUMNS = ("dataset", "model", "MASE", "WQL")
 
@@ -189,27 +190,28 @@ def _table(file: Path) -> pd.DataFrame:
     return frame
 
 
-def scored_points(report: BenchReport, relative: Mapping[str, tuple[float, float]], batch: int) -> list[CostPoint]:
-    """Return time and scores of all scored models at a batch size.
-
-    Raises:
-        DataError: no model has both.
-    """
-    from rankscope.plots import CostPoint
-
-    rows = [row for row in report.rows if row.batch == batch and row.model in relative]
-    if not rows:
+def check_scored(cases: Sequence[Case], relative: Mapping[str, tuple[float, float]]) -> None:
+    """Raise `DataError` where no model that is to be timed has scores."""
+    if not {case.model.rstrip("/") for case in cases} & {name.rstrip("/") for name in relative}:
         raise DataError(
-            f"no model was both timed and scored: timed were {', '.join(dict.fromkeys(r.model for r in report.rows))}, "
+            f"no model is both timed and scored: timed are {', '.join(dict.fromkeys(one.model for one in cases))}, "
             f"scored {', '.join(relative)}."
         )
+
+
+def scored_points(report: BenchReport, relative: Mapping[str, tuple[float, float]], batch: int) -> list[CostPoint]:
+    """Return time and scores of all scored models at a batch size."""
+    from rankscope.plots import CostPoint
+
+    scores = {name.rstrip("/"): pair for name, pair in relative.items()}
+    rows = [row for row in report.rows if row.batch == batch and row.model.rstrip("/") in scores]
     points = []
     for row in rows:
         same = [one for one in rows if one.model == row.model]
         parts = [row.model.rstrip("/").rsplit("/", 1)[-1]]
         parts += [row.runtime] if len({one.runtime for one in same}) > 1 else []
         parts += [row.dtype] if len({one.dtype for one in same}) > 1 else []
-        wql, mase = relative[row.model]
+        wql, mase = scores[row.model.rstrip("/")]
         spread = row.seconds
         each = (spread.median / batch, spread.min / batch, spread.max / batch)
         points.append(CostPoint(" ".join(parts), *each, wql, mase, row.model in BASELINES))

@@ -160,7 +160,7 @@ def compare(rows: Sequence[Summary], baseline: str, margin: float, resamples: in
     kept, _ = comparable(rows, baseline)
     errors: dict[str, dict[str, float]] = {}
     sources: dict[str, str] = {}
-    for row in rows:
+    for row in kept:
         errors.setdefault(row["model_name"], {})[row["task_name"]] = row["test_error"]
         config = row["dataset_config"]
         sources[row["task_name"]] = base_of(config) if config else row["dataset_path"]

@@ -97,7 +97,7 @@ def coverage_by_step(
         fig, (ax,) = figure(height=1.9)
         ax.axhline(0.8, color="#8a8a8a", linewidth=0.8, zorder=0)
         for number, (model, shares) in enumerate(curves):
-            if shares.max() < 0.05:  # point forecasts
+            if np.nanmax(shares, initial=0.0) < 0.05:  # point forecasts
                 continue
             look = MARKS[number % len(MARKS)].kwargs() | {"markersize": 3, "markevery": 3}
             ax.plot(places, shares, label=plain_text(shortened(model)), **look)

@@ -37,6 +37,7 @@ class Library:
         self.findings = findings
         self._resolved: dict[str, str] = {}
         self._outs = [normal(one.content.out) for one in self._made() if one.content.out]
+        self._made_of = {(normal(one.content.model), normal(one.content.out)) for one in self._made()}
         self.parents = self._parents()
         self.groups = self._groups()
 
@@ -54,6 +55,8 @@ class Library:
         if name not in self._resolved:
             plain = normal(name)
             fits = {out for out in self._outs if out == plain or _tail(out, plain) or _tail(plain, out)}
+            if plain not in fits:  # nothing is what it was made of, however it is called
+                fits = {out for out in fits if (plain, out) not in self._made_of}
             self._resolved[name] = fits.pop() if len(fits) == 1 else plain
         return self._resolved[name]
 

@@ -154,7 +154,7 @@ def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float]
         hours = [one.start.freqstr.lstrip("0123456789") in ("h", "min", "s") for one in series]
         stamps, steps = frame["timestamp"], values.shape[-1]
         odd = (stamps != stamps.dt.normalize()).to_numpy().reshape(len(series), steps).any(axis=1)
-        times = stamps.map(str)  # written series by series, so that a part does not depend on its chunk
+        times = stamps.map(str).astype(str)  # written series by series, so that a part does not depend on its chunk
         frame["timestamp"] = times.where(np.repeat(odd | np.array(hours, dtype=bool), steps), times.str[:10])
         text: str = frame.to_csv(index=False)
         return text.encode()

@@ -279,7 +279,10 @@ class _Run:
 def _report(checkpoint: Checkpoint, settings: dict[str, Any], folder: Table2Folder, margin: float) -> Table2Report:
     kept = folder.original()
     assert kept is not None
-    found = {one.point.name: one for one in folder.points()}
+    same: dict[tuple[object, ...], KeptPoint] = {}  # a method's own allocation may have been named, too
+    for one in folder.points():
+        same.setdefault((*row_key(one.point), one.point.seed), one)
+    found = {one.point.name: one for one in same.values()}
     order = dict.fromkeys((*METHODS, *RANKED, *HEALED_NAMES))
     rank = {name: position for position, name in enumerate(order)}
     points = sorted(

@@ -65,7 +65,7 @@ class TradeoffOptions:
             not sampled are made once.
         margin: relative difference that verdicts count as none.
         overlap_series: synthetic series, or text windows, for comparing outputs.
-        calibration: calibration set (default: ``mixture:256``); ``text:N`` for a text model.
+        calibration: calibration set (default: the model's, as `compress` has it); ``text:N`` for a text model.
         text: text file for a text model.
         columns: non-default column names of the calibration set's files.
         freq: frequency of the calibration set's files (default: inferred).
@@ -97,7 +97,7 @@ class ForecastScorer:
         if options.text is not None:
             raise OptionError(f"{checkpoint.source} is a time-series model; leave out the text.")
         self.checkpoint = checkpoint
-        self.options = replace(options, calibration=options.calibration or default_set(checkpoint.family))
+        self.options = replace(options, calibration=options.calibration or default_set(checkpoint))
         suite = read_suite(options.suite or DEFAULT_SUITE, options.data, max_series=options.max_series)
         self.scorer = Scorer(suite, options.how)
         self.context, self.horizon = lengths(checkpoint)

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.choices import DECODERS
 from rankscope.compress.calibration.sources import cap_note, given_series
 from rankscope.compress.calibration.statistics import series_for
 from rankscope.compress.card import write_card
@@ -48,8 +47,7 @@ def write_folder(
     shown: Seen | None = None
     if prepared.calibration is not None:  # moments that are given know their own
         settings = prepared.calibration.settings
-        decoder = next(one for one in DECODERS if one == settings.decoder)
-        how = replace(how, decoder=decoder)
+        how = replace(how, decoder=prepared.calibration.decoder())
         shown = {
             "calibration": settings.corpus,
             "data": settings.data,
@@ -58,7 +56,7 @@ def write_folder(
             "freq": settings.freq,
         }
     elif how.refine and (series := given_series(source, how)) is not None:
-        how, shown = replace(how, calibration=series), seen(series, how.seed)
+        how, shown = replace(how, calibration=series), seen(series)
     draft = low_rank_config(source.config, source.family, layouts, how.method)
     config = low_rank_config(source.config, source.family, layouts, how.method, prepared.storage)
     with atomic_folder(out, force) as folder:
@@ -135,7 +133,7 @@ def _left_out(how: Completed, refined: int | None) -> tuple[str, ...]:
     """Say that there was no refit, where nobody asked for that."""
     if refined is not None or how.refine is not None or how.method != JOINT:
         return ()
-    return ("the calibration series could not be regenerated; refinement was skipped.",)
+    return ("there are fewer than two calibration series, or they could not be regenerated; refinement was skipped.",)
 
 
 Changed = Sequence[tuple[Cut, Sequence[SitePlan]]]

@@ -331,7 +331,7 @@ def drop_layers(
             refined=refined or 0,
         )
         finish_folder(folder, source, layers.config(kept), report, resolve_dtype(how.dtype), layers.storage)
-        write_recipe(folder, source, how, seen(series, how.seed))
+        write_recipe(folder, source, how, seen(series))
         write_card(folder, out)
     return report
 
@@ -347,13 +347,12 @@ def _stacks(how: CompressOptions) -> tuple[str, ...]:
 def _budget(source: Checkpoint, how: CompressOptions) -> Budget:
     if how.allocation not in (None, SENSITIVITY):
         raise OptionError(f"method {DEPTH} removes layers by their measured loss: leave out allocation.")
-    if how.ratio is not None:
-        return Budget("parameters", max(int(how.ratio * source.parameters), 1))
-    if how.budget is None or how.budget.kind not in ("parameters", "bytes", LAYERS):
+    budget = None if how.limit is None else how.limit.absolute(source.parameters)
+    if budget is None or budget.kind not in ("parameters", "bytes", LAYERS):
         raise OptionError(
             f"method {DEPTH} takes --layers, or a size of the whole model: --ratio, --parameters, --bytes."
         )
-    return how.budget
+    return budget
 
 
 def _layer_reports(layers: Layers, everything: Sequence[Layer], removed: Sequence[Removal]) -> Iterator[SiteReport]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import recast, write_folder
+from rankscope.compress.calibration.sources import with_moments
 from rankscope.compress.depth import drop_layers
 from rankscope.compress.joint_stream import compress_joint_stream, suited
 from rankscope.compress.options import DEPTH, JOINT_STREAM, STREAM, CompressOptions
@@ -60,6 +61,7 @@ def compress(
     source = open_checkpoint(checkpoint)
     if not how.sizes:
         return recast(source, how, out=out, force=force, progress=progress)
+    how = with_moments(how)
     how = suited(source, how) or how
     whole = {STREAM: slice_checkpoint, JOINT_STREAM: compress_joint_stream, DEPTH: drop_layers}.get(
         how.completed().method

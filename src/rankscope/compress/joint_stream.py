@@ -20,9 +20,8 @@ from pathlib import Path
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import DECODERS
 from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
-from rankscope.compress.calibration import Calibration, load_calibration
+from rankscope.compress.calibration import Calibration
 from rankscope.compress.calibration.sources import given_series, probe_set
-from rankscope.compress.calibration.statistics import is_saved
 from rankscope.compress.options import DEPTH, JOINT, JOINT_STREAM, SENSITIVITY, STREAM, WHOLE, Budget, CompressOptions
 from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
@@ -39,7 +38,6 @@ KINDS = ("ratio", "parameters", "bytes")
 """Sizes of the whole model."""
 STEPS = 24
 """Sizes of the joint cut that are looked at, evenly on a logarithmic scale from the budget to the whole model."""
-_ROUNDING = 1e-6
 _CANDIDATES = ".candidates"
 
 
@@ -72,7 +70,7 @@ def splits(
         share: of all parameters, to be left.
         alone: the joint cut that needs no slicing, None where none can meet the budget.
     """
-    limit = float(_numbers(share, slicing.source))
+    limit = float(Budget("ratio", share).absolute(slicing.source.parameters).limit)
     least = prepared.least("ratio")
     for step in range(STEPS + 1):
         plan = alone if step == 0 else prepared.by_budget(Budget("ratio", max(share ** (1 - step / STEPS), least)))
@@ -119,17 +117,15 @@ def suited(source: Checkpoint, how: CompressOptions) -> CompressOptions | None:
     )
     if not fits:
         return None
-    moments = _moments(how)
-    series = given_series(source, replace(how, calibration=moments or how.calibration))
-    return None if series is None else replace(how, method=JOINT_STREAM, calibration=moments or series)
+    series = given_series(source, how)
+    if series is None:
+        return None
+    return replace(how, method=JOINT_STREAM, calibration=how.calibration if _moments(how) else series)
 
 
 def _moments(how: CompressOptions) -> Calibration | None:
     """Moments that are given."""
-    given = how.calibration
-    if isinstance(given, (str, Path)) and is_saved(given):
-        given = load_calibration(given)
-    return given if isinstance(given, Calibration) else None
+    return how.calibration if isinstance(how.calibration, Calibration) else None
 
 
 class JointStream:
@@ -150,9 +146,8 @@ class JointStream:
                 f"method {JOINT_STREAM} cuts the whole model by sensitivity: leave out sites and allocation."
             )
         self.source, self.slicing, self.series = source, Slicing(source), calibrated_on(source, how)
-        self.how = replace(how, calibration=self.series)
-        self.probe = probe_set(source, self.how)
-        shown = replace(self.how, probe=self.probe, eps=None, ratio=None, budget=None, storage=None, dtype=None)
+        self.how = replace(how, calibration=self.series, probe=probe_set(source, how))
+        shown = replace(self.how, eps=None, ratio=None, budget=None, storage=None, dtype=None)
         moments, taps = _moments(how), stream_taps(source)
         if moments is not None and moments.serves(source.sites(WHOLE), how.decoder or DECODERS[0]):
             shown = replace(shown, calibration=moments)
@@ -212,12 +207,15 @@ class JointStream:
                 sites = last.sites
             else:
                 first = write_folder(prepared, found.plan, place / JOINT)
-                rest = replace(sized, method=STREAM, probe=self.probe, ratio=None, budget=_absolute(source, budget))
+                rest = replace(sized, method=STREAM, ratio=None, budget=budget.absolute(source.parameters))
                 smaller = open_checkpoint(place / JOINT)
                 last = slice_checkpoint(smaller, rest, out=place / "found", original=source, progress=progress)
-                sites = (*first.sites, *last.sites)
+                written = open_checkpoint(place / "found")
+                left = {site.name: written.stored(site) for site in written.sites("all")}
+                cut = (replace(one, parameters_after=left.get(one.name, one.parameters_after)) for one in first.sites)
+                sites = (*cut, *last.sites)
                 last = replace(last, refined=first.refined + last.refined, notes=first.notes)
-            write_recipe(place / "found", source, sized, seen(self.series, sized.seed))
+            write_recipe(place / "found", source, sized, seen(self.series))
             after = last.parameters["after"]
             whole = replace(
                 last,
@@ -246,9 +244,10 @@ class JointStream:
         sized = budget.kind == "parameters" or shorter
         size = f" ({budget.shown(budget.limit * least / share)} {budget.kind})" if sized else ""
         return (
-            f"{budget.kind} {budget.limit:g} is out of reach: cuts and streams leave at least {ratio.shown(least)} of "
-            f"all parameters{size}, and what is near that forecasts nothing. Ask for more, or go lower with "
-            f"{'--storage int8, or with ' if shorter else ''}--layers N (method {DEPTH}) first and this on the result."
+            f"{budget.kind} {budget.limit:.12g} is out of reach: cuts and streams leave at least {ratio.shown(least)} "
+            f"of all parameters{size}, and what is near that forecasts nothing. Ask for more, or go lower with "
+            f"{'--storage int8, or with ' if shorter else ''}--layers N (method {DEPTH}) first and this on the result"
+            f"{f', or with a smaller --multiple ({self.how.multiple} now)' if self.how.multiple > 1 else ''}."
         )
 
     @property
@@ -285,15 +284,3 @@ def compress_joint_stream(
     if how.limit is None or how.limit.kind not in KINDS:
         raise OptionError(f"method {JOINT_STREAM} takes a size of the whole model: --ratio, --parameters or --bytes.")
     return JointStream(source, how, report).write(how.limit, out, force=force, begin=begin, progress=report)
-
-
-def _absolute(source: Checkpoint, budget: Budget) -> Budget:
-    """The same budget for what the joint cut leaves."""
-    if budget.kind != "ratio":
-        return budget
-    return Budget("parameters", max(_numbers(float(budget.limit), source), 1))
-
-
-def _numbers(share: float, source: Checkpoint) -> int:
-    """A share of all parameters as a number; one that a number was turned into gives the number."""
-    return math.floor(share * source.parameters + _ROUNDING)

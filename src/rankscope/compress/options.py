@@ -59,7 +59,7 @@ class CompressOptions:
             model), ``energy`` for the others.
         calibration: moments of the layers' inputs for methods that need them: a `Calibration`, a file that one was
             saved in, or the name of a calibration set as `rankscope.compress.calibration.named_set` takes it
-            (by default ``mixture:256``, of a model of patches ``mixture:1024``; ``text:FILE`` of a text model).
+            (by default ``mixture:256``, of a model of patches ``mixture:1024`` or more; ``text:FILE`` of a text model).
         decoder: what the decoder reads while the model is calibrated: ``teacher`` (what did follow, the default) or
             ``sampled`` (paths of the model's own, Chronos-T5).
         probe: series on which allocation ``sensitivity`` compares the model's answers, a set or its name
@@ -235,6 +235,16 @@ class Budget:
                 raise OptionError(f"{given} must lie in (0, 1]: it is a share of the original's; try 0.5.")
         elif not (number and 1 <= self.limit < math.inf and float(self.limit).is_integer()):
             raise OptionError(f"{given} is no budget: give a whole number, at least 1.")
+
+    def absolute(self, parameters: int) -> Budget:
+        """A share of so many parameters as their number; any other budget as it is.
+
+        >>> Budget("ratio", 1234 / 5678).absolute(5678).limit, Budget("ratio", 1e-9).absolute(5678).limit
+        (1234, 1)
+        """
+        if self.kind != "ratio":
+            return self
+        return Budget("parameters", max(math.floor(float(self.limit) * parameters + 1e-6), 1))
 
     def used(self, sites: Sequence[SitePlan]) -> float:
         """Cost of a plan, in the unit of the limit."""

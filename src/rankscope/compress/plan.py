@@ -243,7 +243,7 @@ def plan_by_eps(spectra: Sequence[Spectrum], eps: float, multiple: int = 1) -> P
 
 
 def rounded(rank: int, multiple: int) -> int:
-    """Round down to a multiple, but never to 0.
+    """Round down to a multiple, one at least.
 
     >>> rounded(19, 8), rounded(5, 8), rounded(0, 1)
     (16, 8, 0)

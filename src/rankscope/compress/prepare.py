@@ -11,6 +11,7 @@ import torch
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.choices import STORAGES, WHOLE_MODEL, Storage
 from rankscope.compress.calibration import Calibration, calibration_for, regularised
+from rankscope.compress.calibration.sources import probe_set
 from rankscope.compress.cut import Cut
 from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import Matrices, MatrixCut
@@ -179,9 +180,13 @@ def prepare(
         raise OptionError(
             f"layers are removed by method {DEPTH}, not {how.method}: leave out the method, or the layers."
         )
+    if how.budget is not None and how.budget.kind == "cache-bytes" and not cache_bytes(source):
+        raise OptionError(f"{source.source} keeps no cache of keys and values: give a size of the whole model.")
     chosen = _factorable(source, how.sites)
     _check_joint(source, chosen, how.method)
     allocation = _allocation(how, source.family.forecastable)
+    if allocation == SENSITIVITY:
+        how = replace(how, probe=probe_set(source, how))
     moments = None
     if needs_calibration(how.method):
         moments = calibration_for(

@@ -143,11 +143,11 @@ class Recipe:
         return found
 
 
-def seen(series: CalibrationSet, seed: int) -> Seen:
+def seen(series: CalibrationSet) -> Seen:
     """Fields of a recipe about a calibration set."""
     data = digest(series.context, series.future)
     read = {"columns": series.columns, "freq": series.freq}
-    return {"calibration": series.name, "data": data, "calibration_seed": seed, **read}
+    return {"calibration": series.name, "data": data, "calibration_seed": series.seed, **read}
 
 
 def write_recipe(folder: Path, source: Checkpoint, how: CompressOptions, seen: Seen | None) -> None:

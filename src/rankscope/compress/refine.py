@@ -48,7 +48,7 @@ from rankscope.errors import OptionError
 from rankscope.families.stream import points
 from rankscope.io import codec
 
-BATCH, FOLDS = 16, 4
+BATCH, FOLDS, PASSES, FEWEST = 16, 4, 32, 2
 HELD = 2**31
 """Bytes of states that all passes together may hold while they wait; of wide models fewer series fit."""
 RIDGES = tuple(10.0**power for power in range(-4, 3))
@@ -133,7 +133,9 @@ def _change(fitted: Sums, held: Sums, ridge: float) -> float:
 
 def _solved(sums: Sums, ridge: float) -> Float[Tensor, "d k"] | None:
     """R (C + λ)⁻¹; None where C + λ is not positive definite."""
-    lower, info = torch.linalg.cholesky_ex(sums.second + ridge * torch.eye(len(sums.second), dtype=sums.second.dtype))
+    second = sums.second.clone()
+    second.diagonal().add_(ridge)
+    lower, info = torch.linalg.cholesky_ex(second)
     return None if int(info) else torch.cholesky_solve(sums.cross.mT, lower).mT
 
 
@@ -174,10 +176,10 @@ def refine(
     shapes = {name: info.shape for name, info in source.index.items()}
     if targets is None:
         targets = {one: one for one, after in points(shapes).items() if after is not None}
-    if not targets or len(series) < 2:
+    if not targets:
         return {}
     series = affordable(source, series)
-    size = max(1, min(BATCH, len(series) // FOLDS))
+    size = max(1, min(BATCH, len(series) // FOLDS), -(-len(series) // PASSES))
     place = resolve_device(device)
     models: list[Any] = [one.to(place).eval() for one in (source.module(torch.float32), smaller)]
     ends = {point: _end(models[1], point) for point in targets}
@@ -230,17 +232,20 @@ def refined_jobs(
         views: likewise.
 
     Raises:
-        OptionError: moments are given whose series cannot be regenerated.
+        OptionError: refinement was asked for, and there are too few series, or those of the moments cannot be
+            regenerated.
         DataError: the calibration set cannot be used.
     """
     wanted = how.completed().method in (JOINT, DEPTH, STREAM) if how.refine is None else how.refine
     series = given_series(source, how) if wanted else None
-    if series is None:
+    if series is None or len(series) < FEWEST:
         if how.refine:
-            raise OptionError(
-                "refine runs series through both models, and those of the saved moments cannot be regenerated: give "
-                "the calibration set, e.g. mixture:256, or leave out refine."
-            )
+            why = "and those of the saved moments cannot be regenerated: give the calibration set, e.g. mixture:256"
+            if series is not None:
+                why = (
+                    f"{FEWEST} at least, and {series.name} holds {len(series)}: write FILE:64 for 64 windows of a file"
+                )
+            raise OptionError(f"refine runs series through both models, {why}, or leave out refine.")
         yield jobs, None
         return
     draft = folder / DRAFT

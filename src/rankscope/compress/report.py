@@ -41,8 +41,8 @@ class SiteReport:
         parameters_after: numbers stored now.
         spectral_error: σ_{rank+1} before the factors are rounded to the stored format: with plain SVD ‖W − W̃‖₂, with
             the other methods the largest term that was cut off, in their own norm; of heads the largest.
-        relative_error: the same over ‖W‖₂, never above ε but where ranks are
-            rounded to a multiple; of heads the largest.
+        relative_error: the same over the largest term; with plain SVD ‖W − W̃‖₂ / ‖W‖₂, never above ε but where ranks
+            are rounded to a multiple; of heads the largest.
         lost: share of the squared norm that was cut off, in the norm of the method; of heads the largest; of a layer
             that left, what that added to the mean loss. What was chosen by the gradients of a probe (narrower streams,
             values and outputs) is priced with the same ones: too low for other series.

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.choices import Storage
-from rankscope.compress.calibration.sources import cap_note
+from rankscope.compress.calibration.sources import cap_note, probe_set
 from rankscope.compress.card import write_card
-from rankscope.compress.options import SENSITIVITY, STREAM, Budget, CompressOptions
+from rankscope.compress.options import SENSITIVITY, STREAM, CompressOptions
 from rankscope.compress.plan import rounded
 from rankscope.compress.prepare import check_family
 from rankscope.compress.recipe import seen, write_recipe
@@ -252,6 +252,7 @@ def slice_checkpoint(
     begin, report = time.perf_counter(), progress or silent
     slicing = Slicing(source)
     kind, limit, used = _limit(slicing, how)
+    how = replace(how, probe=probe_set(source, how))
     bases = measure(source, how, report)
     widths = plan_widths(bases, used, limit, how.multiple, kind)
     return write_sliced(
@@ -313,7 +314,7 @@ def write_sliced(
             refined=refined or 0,
         )
         finish_folder(folder, source, slicing.config(widths, storage), report, resolve_dtype(how.dtype), storage)
-        write_recipe(folder, source, how, seen(series, how.seed))
+        write_recipe(folder, source, how, seen(series))
         write_card(folder, out)
     return report
 
@@ -330,9 +331,7 @@ def _limit(slicing: Slicing, how: CompressOptions) -> tuple[str, float, Callable
     """A unit, the largest size allowed, and the size of widths in it."""
     if how.sites is not None or how.allocation not in (None, SENSITIVITY):
         raise OptionError("method stream slices the whole model by sensitivity: leave out sites and allocation.")
-    budget = how.budget
-    if how.ratio is not None:
-        budget = Budget("parameters", max(int(how.ratio * slicing.source.parameters), 1))
+    budget = None if how.limit is None else how.limit.absolute(slicing.source.parameters)
     if budget is None or budget.kind not in ("parameters", "bytes"):
         raise OptionError("method stream takes a size of the whole model: --ratio, --parameters or --bytes.")
     if budget.kind == "parameters":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, write_folder
+from rankscope.compress.calibration.sources import with_moments
 from rankscope.compress.joint_stream import JointStream, suited
 from rankscope.compress.options import JOINT_STREAM, Budget, CompressOptions
 from rankscope.compress.prepare import prepare
@@ -118,6 +119,7 @@ Write = Callable[[float, Path, Progress], CompressReport]
 
 def _writer(source: Checkpoint, how: CompressOptions, progress: Progress) -> tuple[float, Write]:
     """The least share of all parameters, and what writes any; everything is measured once."""
+    how = with_moments(how)
     narrowed = how if how.method == JOINT_STREAM else suited(source, replace(how, ratio=1.0))
     if narrowed is not None:
         both = JointStream(source, narrowed, progress)

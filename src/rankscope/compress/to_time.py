@@ -27,6 +27,7 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.apply import adopt, jobs_of, layouts_of, write_folder
+from rankscope.compress.calibration.sources import with_moments
 from rankscope.compress.joint_stream import JointStream, Split, shapes_of, suited
 from rankscope.compress.options import JOINT_STREAM, SENSITIVITY, TIME, Budget, CompressOptions
 from rankscope.compress.plan import Plan, Spectrum, kind_of, site_plan
@@ -94,6 +95,7 @@ def compress_to_time(
     Budget(TIME, most)
     refuse_existing(out, force)
     source = open_checkpoint(checkpoint)
+    how = with_moments(how)
     narrowed = how if how.method == JOINT_STREAM else None
     if narrowed is None and how.prices is None:
         narrowed = suited(source, replace(how, ratio=1.0))

@@ -135,7 +135,7 @@ def test_the_split_of_least_loss_is_taken(wide: Any, tmp_path: Path, monkeypatch
     """Losses by hand: what is dropped of the cuts' worth and of the coordinates' squares."""
     from rankscope.compress import joint_stream
 
-    prepared, _, bases, pairs = found(wide("chronos-bolt"), 0.6)
+    _, _, bases, pairs = found(wide("chronos-bolt"), 0.6)
     for pair in pairs:
         cut = [site.spectrum.worth[site.rank :] for site in pair.plan.sites if site.changed]
         assert pair.lost == pytest.approx(float(torch.cat([torch.zeros(1), *cut]).sum()), rel=1e-9)
@@ -151,15 +151,15 @@ def test_the_split_of_least_loss_is_taken(wide: Any, tmp_path: Path, monkeypatch
             yield pair
 
     monkeypatch.setattr(joint_stream, "splits", told)
-    report = compress(wide("chronos-bolt"), FEW, out=tmp_path / "small")
+    compress(wide("chronos-bolt"), FEW, out=tmp_path / "small")
     best = min(pairs, key=lambda pair: pair.lost + pair.sliced)
-    cut = {site.name: site.parameters_after for site in report.sites if site.role == "mlp_in"}
+    written = open_checkpoint(tmp_path / "small")
+    rows = {site.name: written.index[site.name].shape[0] for site in written.sites("mlp") if site.role == "mlp_in"}
     width = {one.spectrum.name: one.rank for one in best.plan.sites}
     assert taken
-    assert cut
-    for name, numbers in cut.items():
-        block = next(key for key in width if name.startswith(key))
-        assert numbers == width[block] * prepared.source.config["d_model"]
+    assert rows
+    for name, kept in rows.items():
+        assert kept == width[next(key for key in width if name.startswith(key))]
 
 
 def test_the_recipe_makes_the_same_model_again(wide: Any, tmp_path: Path) -> None:
@@ -171,6 +171,36 @@ def test_the_recipe_makes_the_same_model_again(wide: Any, tmp_path: Path) -> Non
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "again"))
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_moments_bring_their_decoder_and_their_seed(wide: Any, tmp_path: Path) -> None:
+    source = open_checkpoint(wide("chronos-t5"))
+    series = named_set(source, "mixture:16", seed=5)
+    sampled = calibrate(source, series, sites=source.sites("all"), decoder="sampled", seed=5)
+    compress(source, replace(FEW, calibration=sampled), out=tmp_path / "sampled")
+    compress(source, replace(FEW, calibration=series), out=tmp_path / "taught")
+    recipe = read_recipe(tmp_path / "sampled")
+    assert (recipe.decoder, recipe.calibration, recipe.calibration_seed) == ("sampled", "mixture:16", 5)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("sampled", "taught"))
+    assert any(one[name].shape != other[name].shape or not torch.equal(one[name], other[name]) for name in one)
+    assert recipe.options(source).calibration.name == "mixture:16"  # the series of that seed are found again
+    with pytest.raises(OptionError, match="was made with decoder sampled, not teacher"):
+        compress(source, replace(FEW, calibration=sampled, decoder="teacher"), out=tmp_path / "no")
+
+
+def test_the_report_counts_what_was_written(wide: Any, tmp_path: Path) -> None:
+    report = compress(wide("chronos-bolt"), replace(FEW, ratio=0.45), out=tmp_path / "small")
+    written = open_checkpoint(tmp_path / "small")
+    stored = {site.name: written.stored(site) for site in written.sites("all")}
+    told = {site.name: site.parameters_after for site in report.sites if site.role != "stream"}
+    assert told == {name: stored[name] for name in told}
+    assert sum(told.values()) <= written.parameters
+
+
+def test_the_probe_that_was_taken_by_default_is_in_the_recipe(wide: Any, tmp_path: Path) -> None:
+    for name, options in {"both": FEW, "joint": replace(FEW, method="joint", ratio=0.8)}.items():
+        compress(wide("chronos-bolt"), replace(options, probe=None), out=tmp_path / name)
+        assert read_recipe(tmp_path / name).probe == "mixture:128"
 
 
 @pytest.mark.parametrize("given", ["a name", "moments"])
@@ -296,6 +326,17 @@ def test_the_least_of_a_multiple_can_be_had(wide: Any, tmp_path: Path) -> None:
     report = compress(source, replace(how, ratio=least * (1 + 1e-9)), out=tmp_path / "least")
     assert 0.9 * least < report.ratio <= least * (1 + 1e-9)
     assert set(read_widths(open_checkpoint(tmp_path / "least").config).values()) == {4}
+
+
+def test_a_multiple_that_is_too_large_is_named(wide: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"or with a smaller --multiple \(1000 now\)\.$"):
+        compress(wide("chronos-bolt"), replace(FEW, multiple=1000), out=tmp_path / "small")
+
+
+def test_a_model_without_a_cache_has_no_budget_for_one(wide: Any, tmp_path: Path) -> None:
+    how = CompressOptions(budget=Budget("cache-bytes", 1000), calibration=str(tmp_path / "never read.csv"))
+    with pytest.raises(OptionError, match="keeps no cache of keys and values"):
+        compress(wide("chronos-2"), how, out=tmp_path / "small")
 
 
 def test_no_multiple_makes_a_stream_wider_than_it_is(wide: Any, tmp_path: Path) -> None:

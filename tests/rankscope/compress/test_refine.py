@@ -19,7 +19,7 @@ from rankscope.compress import CompressOptions, compress
 from rankscope.compress.calibration import CalibrationSet, calibrate, calibration_set, named_set
 from rankscope.compress.calibration.passes import answer, by_length, pass_inputs
 from rankscope.compress.pausing import THREAD, PausingPass
-from rankscope.compress.refine import BATCH, FOLDS, RIDGES, SKETCH, Sums, affordable, refine, update
+from rankscope.compress.refine import BATCH, FOLDS, PASSES, RIDGES, SKETCH, Sums, _solved, affordable, refine, update
 from rankscope.errors import OptionError
 from rankscope.families.stream import points
 
@@ -86,6 +86,13 @@ def test_a_sketch_of_many_outputs_chooses_as_well(noise: float) -> None:
         at for at, one in enumerate(RIDGES) if torch.allclose(found, ridge_fit(rows, missing, one * scale), rtol=1e-6)
     )
     assert errors[taken] < min(errors) + 1e-3 * float(missing.square().sum())
+
+
+def test_sums_are_solved_on_the_device_that_they_are_on() -> None:
+    """The device that every machine has beside its processor has no values: reading one is where it ends."""
+    sums = Sums(torch.empty(4, 4, device="meta"), torch.empty(3, 4, device="meta"))
+    with pytest.raises(RuntimeError, match=r"\.item\(\) cannot be called on meta tensors"):
+        _solved(sums, 0.1)
 
 
 def test_folds_that_contradict_each_other_change_nothing() -> None:
@@ -307,6 +314,30 @@ def test_without_their_series_they_are_not(made: Made, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot be regenerated"):
         compress(source, replace(how, refine=True), out=tmp_path / "refined")
     assert not (tmp_path / "refined").exists()
+
+
+def test_one_series_is_too_few(made: Made, tmp_path: Path) -> None:
+    source = made("chronos-bolt")
+    how = CompressOptions(ratio=0.8, method="joint", calibration=series_for("chronos-bolt", 1), probe="mixture:8")
+    with pytest.raises(OptionError, match=r"2 at least, and .* holds 1: write FILE:64 for 64 windows of a file"):
+        compress(source, replace(how, refine=True), out=tmp_path / "asked")
+    report = compress(source, how, out=tmp_path / "small")
+    assert report.refined == 0
+    assert any("refinement was skipped" in note for note in report.notes)
+
+
+def test_threads_of_passes_do_not_grow_with_the_series(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, most = made("chronos-bolt"), 0
+
+    class Counted(PausingPass):
+        def start(self) -> None:
+            nonlocal most
+            super().start()
+            most = max(most, sum(one.name == THREAD for one in threading.enumerate()))
+
+    monkeypatch.setattr("rankscope.compress.refine.PausingPass", Counted)
+    refine(source, damaged(source), series_for("chronos-bolt", 40 * PASSES))
+    assert most == 2 * PASSES
 
 
 def test_of_a_wide_model_some_series_of_every_part_are_refitted_on(monkeypatch: pytest.MonkeyPatch) -> None:

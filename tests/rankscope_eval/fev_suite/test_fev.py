@@ -313,6 +313,16 @@ def test_verdicts() -> None:
     assert pair.errors.verdict.word == "not shown"
 
 
+def test_win_rate_and_ratio_are_of_the_same_tasks() -> None:
+    """A task on which one of the models has no error is compared for none."""
+    base = {f"set{letter}": 1.0 for letter in "abcde"}
+    mine = dict.fromkeys(base, 0.5) | {"sete": 3.0}
+    rows = made({"mine": mine, "other": {**base, "sete": float("nan")}, "base": base})
+    pair = next(one for one in compare(rows, "base", 0.02, resamples=10) if one.model == "mine")
+    assert (pair.win_rate, pair.errors.tasks) == (1.0, 4)
+    assert pair.errors.ratio == pytest.approx(0.5)
+
+
 @pytest.mark.slow
 def test_the_interval_over_data_sets_covers() -> None:
     """Data sets whose tasks share most of their effect: nominal 95 %, seen over 200 simulated studies."""

@@ -194,3 +194,14 @@ def test_each_of_many_documents_is_looked_at_once(
         assert len(library.about("compress", group)) == 30
     assert seen["written out"] == 30
     assert seen["compared"] <= 2 * 30 * 31
+
+
+def test_a_model_is_not_what_was_made_of_it_under_its_own_name(
+    results: Path, one_document: Callable[..., Path]
+) -> None:
+    document = json.loads((results / "small" / "compress.json").read_text())
+    library = lineage.Library(collect(one_document({**document, "model": "models/bolt", "out": "bolt"}, "a.json")))
+    assert (library.resolve("models/bolt"), library.resolve("bolt")) == ("models/bolt", "bolt")
+    assert library.parents["bolt"][0] == "models/bolt"
+    (group,) = library.groups
+    assert group.members == ("models/bolt", "bolt")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rankscope.io import codec
@@ -354,3 +355,12 @@ def test_the_flow_of_images_is_of_images(results: Path, one_document: Callable[.
     flow = json.loads((results / "flow.json").read_text())
     html = build_page(one_document({**flow, "modality": "image", "signal": "images"})).html
     assert "(2 generated images)" in html
+
+
+def test_a_step_without_targets_leaves_the_others_of_the_chart() -> None:
+    from rankscope_eval.page.sections.scores import PLACES, _at_places
+
+    between = _at_places(np.array([0.2, np.nan, 0.8]))
+    assert (between[0], between[-1]) == (0.2, 0.8)
+    np.testing.assert_allclose(between[len(PLACES) // 2], 0.5)
+    assert np.isnan(_at_places(np.full(3, np.nan))).all()

@@ -74,6 +74,15 @@ def test_a_damaged_row_ends_the_run_by_name_or_is_left_out(
     assert content(out) == content(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow"])
+def test_a_part_may_lose_all_its_series(form: str, tmp_path: Path, jsonl: Make, whole: Read):
+    path, out = jsonl(tmp_path, DAMAGED["text"][0]), tmp_path / "out"
+    how = {**HOW, "chunk": 1, "format": form}
+    report = forecast_stream("naive", path, 3, out, on_error="skip", **how)
+    assert (report.series, report.left_out, report.parts) == (SERIES - 1, 1, SERIES)
+    assert (out / f"part-000004.{form}").stat().st_size > 0
+
+
 def test_a_damaged_row_of_a_table_is_named(tmp_path: Path):
     lists = pa.array([[1.0, 2.0], None, [1.0, float("inf")], [3.0]])
     table = pa.table({"item_id": list("abcd"), "target": lists, "start": ["2020"] * 4, "freq": ["D"] * 4})

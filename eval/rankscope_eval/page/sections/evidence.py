@@ -182,11 +182,13 @@ def bench_part(report: BenchReport, name: str) -> Part | None:
         says,
         "Time of a forecast: median (dot), range over rounds (bar), and the least the work can take here (tick).",
     )
+    contexts = {row.context for row in report.rows}
+    longest = f"{max(contexts)}" if len(contexts) == 1 else f"At most {max(contexts)}"
     base = next((one.baseline for one in report.ratios), None)
     failed = [f"{one.label} at batch {one.batch}: {one.reason}" for one in report.failures]
     return Part(
         "Time and memory" + (f", beside {base}" if base else ""),
-        text=f"{first.context} values in, {first.horizon} steps out, {plural(report.rounds, 'round')} in turns, "
+        text=f"{longest} values in, {first.horizon} steps out, {plural(report.rounds, 'round')} in turns, "
         f"on {machine}. The roofline is the least time that the work can take at the rates measured there.",
         charts=[drawing],
         tables=[_times(report, f"{name}-table")],

@@ -16,6 +16,7 @@ from rankscope_eval.page.documents import Document
 from rankscope_eval.page.lineage import Library, normal
 from rankscope_eval.page.numbers import MISSING, size
 from rankscope_eval.page.parts import Part, Row, Section, Table, number, printable
+from rankscope_eval.suites import list_suites
 
 RECORDED, REBUILT, BY_RECIPE = "recorded", "put together again from the result", "by the recipe beside it"
 MOST = 200
@@ -108,7 +109,14 @@ def _eval(one: Any) -> list[Any]:
     models = dict.fromkeys(row.model for row in one.rows)
     cut = ["--max-series", one.max_series] if one.max_series else []
     more = ["--num-samples", one.num_samples, "--batch-size", one.batch_size, "--seed", one.seed]
+    held = {"--dtype": one.dtype, "--runtime": one.runtime, "--revision": one.revision, "--margin": one.margin}
+    more += _given(held)
     return ["eval", *models, "--baseline", one.baseline, *_series(one), *cut, *more]
+
+
+def _given(options: dict[str, Any]) -> list[Any]:
+    """Options that have a value."""
+    return [word for flag, value in options.items() if value is not None for word in (flag, value)]
 
 
 def _series(one: Any) -> list[Any]:
@@ -133,8 +141,20 @@ def _bench(one: Any) -> list[Any]:
 def _table2(one: Any) -> list[Any]:
     ratios = dict.fromkeys(f"{row.ratio:g}" for row in one.rows)
     methods = dict.fromkeys(row.method for row in one.rows)
-    suite = ["--suite", one.settings["suite"]] if isinstance(one.settings.get("suite"), str) else []
-    return ["table2", one.model, "--ratios", ",".join(ratios), "--methods", ",".join(methods), *suite]
+    allocations = dict.fromkeys(row.allocation for row in one.rows)
+    seeds = dict.fromkeys(str(point.seed) for point in one.points if point.seed is not None)
+    known, suite = one.settings, one.settings.get("suite")
+    held = {
+        "--allocations": None if any("-default" in point.name for point in one.points) else ",".join(allocations),
+        "--seeds": ",".join(seeds) or None,
+        "--suite": suite if suite in list_suites() else suite and "FILE",
+        "--max-series": known.get("max_series"),
+        "--calibration": known.get("calibration"),
+        "--overlap-series": known.get("overlap_series"),
+        "--sampling-seeds": known.get("sampling_seeds"),
+        "--num-samples": known.get("num_samples"),
+    }
+    return ["table2", one.model, "--ratios", ",".join(ratios), "--methods", ",".join(methods), *_given(held)]
 
 
 def _sweep(one: Any) -> list[Any]:

@@ -6,6 +6,7 @@ import math
 from functools import partial
 
 import numpy as np
+from jaxtyping import Float
 from markupsafe import Markup
 
 from rankscope.measure.tradeoff import Verdict
@@ -93,8 +94,8 @@ def _coverage(report: EvalReport, name: str) -> list[Markup]:
     for model in (*models, report.baseline):
         steps = [row.steps.coverage for row in report.rows if row.model == model and row.steps is not None]
         if steps:
-            means.append((model, np.nanmean([np.interp(PLACES, _middles(len(one)), one) for one in steps], axis=0)))
-    if not any(shares.max() > 0 for _, shares in means):  # point forecasts have no interval
+            means.append((model, np.nanmean([_at_places(np.array(one, dtype=float)) for one in steps], axis=0)))
+    if not any(np.nanmax(shares, initial=0.0) > 0 for _, shares in means):  # point forecasts have no interval
         return []
     title = "Coverage of the central 80 % interval by position in the horizon"
     ends = [f"{model} {ratio(float(one[0]))} at the start, {ratio(float(one[-1]))} at the end" for model, one in means]
@@ -104,6 +105,12 @@ def _coverage(report: EvalReport, name: str) -> list[Markup]:
 
 PLACES = np.linspace(0.05, 0.95, 19)
 """Positions in a horizon, as shares of it."""
+
+
+def _at_places(steps: Float[np.ndarray, " steps"]) -> Float[np.ndarray, " places"]:
+    """Values at `PLACES`, between the steps that have one; NaN where none has."""
+    known = np.isfinite(steps)
+    return np.interp(PLACES, _middles(len(steps))[known], steps[known]) if known.any() else np.full(len(PLACES), np.nan)
 
 
 def _middles(horizon: int) -> np.ndarray:

@@ -230,9 +230,7 @@ def calibration_for(
         source = load_calibration(source)
     if isinstance(source, Calibration):
         source.check(checkpoint)
-        found = source.settings.decoder
-        if decoder is not None and decoder != found:
-            raise OptionError(f"the calibration was made with decoder {found}, not {decoder}: leave decoder out.")
+        source.decoder(decoder)
         return source
     if isinstance(source, CalibrationSet):
         series = source

@@ -39,6 +39,7 @@ class CalibrationSet:
         future: (series, horizon) in float32.
         columns: column names that its files were read with; None for the usual ones.
         freq: frequency that its files were read with; None where it was inferred.
+        seed: of its random choices.
 
     Raises:
         DataError: no series is left.
@@ -49,6 +50,7 @@ class CalibrationSet:
     future: Float[Tensor, "series horizon"]
     columns: Columns | None = None
     freq: str | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         seen = ~self.context.isnan().all(dim=1)

@@ -16,13 +16,12 @@ from rankscope.compress.calibration.statistics import Calibration, digest, is_sa
 from rankscope.compress.calibration.text import TEXT, text_set, without_count
 from rankscope.compress.options import SENSITIVITY, CompressOptions
 from rankscope.errors import DataError, OptionError, RankscopeError, nearest
-from rankscope.families import Family
 from rankscope.series import Columns, read_series
 
 KINDS = ("mixture", "kernelsynth")
 """Generated sets: the pretraining corpus in all its kinds, or KernelSynth series alone."""
-DEFAULT, PATCHES = "mixture:256", "mixture:1024"
-"""Series that a model of single tokens is calibrated on, and one of patches, whose decoder reads few of each."""
+DEFAULT, PATCHES = "mixture:256", 1024
+"""Set that a model of single tokens is calibrated on, and the fewest series for one of patches."""
 SHORTEST_HISTORY = 16
 CONTEXT, HORIZON = 512, 64
 """Longest history that a model is calibrated at, and the values that follow where a config does not say."""
@@ -75,13 +74,35 @@ def calibration_set(
         torch.from_numpy(np.concatenate(futures)).float(),
         columns,
         freq,
+        seed,
     )
 
 
-def default_set(family: Family, *, probe: bool = False) -> str:
-    """Name of the generated series that models of a family are calibrated on, or probed with, by default."""
-    tokens, patches = (PROBE, PATCHES_PROBE) if probe else (DEFAULT, PATCHES)
-    return patches if family.strategy == "continuous" else tokens
+def default_set(checkpoint: Checkpoint, *, probe: bool = False) -> str:
+    """Name of the generated series that a model is calibrated on, or probed with, by default.
+
+    A decoder that reads one position of every series needs as many series as its feed-forward blocks have units.
+    """
+    patched = checkpoint.family.strategy == "continuous"
+    if probe or not patched:
+        return (PATCHES_PROBE if patched else PROBE) if probe else DEFAULT
+    units = int(checkpoint.config.get("d_ff") or 0) if checkpoint.family.decoding == "once" else 0
+    return f"mixture:{max(PATCHES, units)}"
+
+
+def with_moments(how: CompressOptions) -> CompressOptions:
+    """The same options, saved moments read, and the decoder that given moments were made with.
+
+    Raises:
+        OptionError: another decoder is asked for.
+        DataError: the file cannot be used.
+    """
+    given = how.calibration
+    if isinstance(given, (str, Path)) and is_saved(given):
+        given = load_calibration(given)
+    if not isinstance(given, Calibration):
+        return how
+    return replace(how, calibration=given, decoder=given.decoder(how.decoder))
 
 
 def given_series(checkpoint: Checkpoint, how: CompressOptions) -> CalibrationSet | None:
@@ -142,7 +163,7 @@ def named_set(
             raise OptionError(
                 f"{checkpoint.source} reads series, and {word!r} is a text: try {DEFAULT}, or name a file of series."
             )
-        name = default_set(checkpoint.family) if word is None else word
+        name = default_set(checkpoint) if word is None else word
         context, horizon = lengths(checkpoint)
         plain, context = _with_length(name, checkpoint, context)
         found = calibration_set(plain, context=context, horizon=horizon, seed=seed, columns=columns, freq=freq)
@@ -171,8 +192,9 @@ def _with_length(name: str, checkpoint: Checkpoint, context: int) -> tuple[str, 
 
 def cap_note(checkpoint: Checkpoint, name: str) -> tuple[str, ...]:
     """Say that histories are shorter than what the model reads, where nobody asked for that."""
-    most = checkpoint.family.context(checkpoint.config)
-    if most is None or most <= CONTEXT or not checkpoint.family.forecastable or _LENGTH.fullmatch(name):
+    most, plain = checkpoint.family.context(checkpoint.config), not _LENGTH.fullmatch(name)
+    named = plain and checkpoint.family.forecastable and name != default_set(checkpoint)
+    if most is None or most <= CONTEXT or not named:
         return ()
     return (
         f"calibration set {name} has histories of {CONTEXT} values, {checkpoint.source} reads {most}: {name}@{most} "
@@ -187,7 +209,7 @@ def lengths(checkpoint: Checkpoint) -> tuple[int, int]:
 
 
 def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
-    """Series to probe a model with: generated ones, or the first of those that were given.
+    """Series to probe a model with: those that are named, or generated ones.
 
     A text model is probed with windows of the text that it is calibrated on, from a part that calibration leaves out.
 
@@ -199,7 +221,7 @@ def probe_set(source: Checkpoint, how: CompressOptions) -> CalibrationSet:
     if isinstance(given, CalibrationSet):
         return given
     if given is None and source.family.forecastable:
-        given = default_set(source.family, probe=True)
+        given = default_set(source, probe=True)
     elif given is None and (name := _name_of(looked_at)).startswith(TEXT):
         given = without_count(name)
     if given is None:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.choices import DECODERS, Decoder
 from rankscope.compress.calibration.moments import InputMoments, from_tensors, to_tensors
 from rankscope.compress.calibration.passes import stream_of
 from rankscope.engine.memory import give_back, on_disk
@@ -95,6 +96,17 @@ class Calibration:
         """True if these are the moments of what reads every site, with this decoder."""
         known = {stream_of(site) for site in sites if site.role != "embedding"} <= self.streams.keys()
         return known and self.settings.decoder == decoder and self.settings.weighting == "series"
+
+    def decoder(self, asked: str | None = None) -> Decoder:
+        """What the decoder read.
+
+        Raises:
+            OptionError: something else is asked for.
+        """
+        found = next(one for one in DECODERS if one == self.settings.decoder)
+        if asked not in (None, found):
+            raise OptionError(f"the calibration was made with decoder {found}, not {asked}: leave decoder out.")
+        return found
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Refuse moments of another model.

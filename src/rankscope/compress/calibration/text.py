@@ -50,7 +50,7 @@ def text_set(
     tokens = read_tokens(file, checkpoint)
     n = int(number) if number else count or WINDOWS
     drawn = calibration_windows(tokens, n, seed, part=PROBED if probe else CALIBRATED)
-    return CalibrationSet(source, drawn.context, drawn.future)
+    return CalibrationSet(source, drawn.context, drawn.future, seed=seed)
 
 
 def without_count(source: str) -> str:

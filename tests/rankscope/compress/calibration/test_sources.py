@@ -13,7 +13,7 @@ from rankscope import open_checkpoint
 from rankscope.compress import CompressOptions
 from rankscope.compress.calibration import calibrate, calibration_for, calibration_set, is_saved, named_set
 from rankscope.compress.calibration.passes import with_partners
-from rankscope.compress.calibration.sources import PROBE_SEED, cap_note, probe_set
+from rankscope.compress.calibration.sources import PROBE_SEED, cap_note, default_set, probe_set
 from rankscope.compress.prepare import prepare
 from rankscope.errors import DataError, OptionError
 
@@ -151,8 +151,16 @@ def test_a_model_of_longer_histories_says_so(bolt_folder: Path) -> None:
     assert "histories of 512 values" in note
     assert "reads 2048: mixture:8@2048 shows it whole ones" in note
     assert cap_note(longer, "mixture:8@1024") == ()
+    assert cap_note(longer, default_set(longer)) == ()
     assert named_set(longer, "mixture:2").context.shape[1] == 512
     assert named_set(longer, "mixture:2@2048").context.shape[1] == 2048
+
+
+def test_the_default_has_a_position_of_the_decoder_for_every_hidden_unit() -> None:
+    tokens, patches, bolt = (open_checkpoint(name) for name in ("bundled", "bundled-2", "bundled-bolt"))
+    assert [default_set(one) for one in (tokens, patches, bolt)] == ["mixture:256", "mixture:1024", "mixture:1024"]
+    wide = replace(bolt, config={**bolt.config, "d_ff": 3072})
+    assert (default_set(wide), default_set(wide, probe=True)) == ("mixture:3072", "mixture:128")
 
 
 def test_windows_of_a_text(t5_folder: Path, ids: Path) -> None:
