@@ -173,7 +173,7 @@ def results(folder: Path) -> None:
 
 def use_results(folder: Path) -> None:
     """Draw the page of a folder's results."""
-    from rankscope_eval.page import build_page
+    from rankscope_eval.page.build import build_page
 
     build_page(folder)
 

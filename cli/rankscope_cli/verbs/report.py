@@ -14,7 +14,7 @@ from rankscope_cli.output import Output, check_file
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope_eval.page import Page
+    from rankscope_eval.page.build import Page
 
 NAME = "report.html"
 
@@ -47,7 +47,7 @@ def run(
         rankscope report results/ --out report.html
         rankscope report results/ --title 'Bolt, narrowed' --json
     """
-    from rankscope_eval.page import build_page
+    from rankscope_eval.page.build import build_page
 
     if Path(folder).is_file():
         raise DataError(f"{folder} is a file: name the folder that holds your results.")

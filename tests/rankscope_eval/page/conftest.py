@@ -14,7 +14,7 @@ import pytest
 from rankscope.io import codec
 
 if TYPE_CHECKING:
-    from rankscope_eval.page import Page
+    from rankscope_eval.page.build import Page
 
 ROOT = Path(__file__).parents[3]
 VOID = {"meta", "link", "br", "hr", "col"}
@@ -125,7 +125,7 @@ def results(
 @pytest.fixture(scope="session")
 def page(results: Path) -> Page:
     """The page of `results`."""
-    from rankscope_eval.page import build_page
+    from rankscope_eval.page.build import build_page
 
     return build_page(results, date="2026-01-31")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rankscope.io import codec
-from rankscope_eval.page import Page, build_page
+from rankscope_eval.page.build import Page, build_page
 
 HOSTILE = "<script>alert(1)</script>\"'&$x_{$\x00\u202e"
 
