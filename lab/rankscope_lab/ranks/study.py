@@ -231,9 +231,10 @@ def curve_claims(curves: Sequence[RunCurve]) -> Iterator[Claim]:
                     sides = _losses(found, (kind, other, ratio), (kind, better, ratio))
                     text = f"{variant}: cutting {kind} to {ratio:g} costs more by {other} than by {better}"
                     yield Claim("d", setting, text, "loss over whole", other, better, *sides)
-            sides = _losses(found, (ATTENTION, "whitened", ratio), (PROJECTION, "whitened", ratio))
-            text = f"{variant}: cut to {ratio:g} (whitened), attention costs more than projection"
-            yield Claim("d", setting, text, "loss over whole", ATTENTION, PROJECTION, *sides)
+            for method in ("whitened",):
+                sides = _losses(found, (ATTENTION, method, ratio), (PROJECTION, method, ratio))
+                text = f"{variant}: cut to {ratio:g} ({method}), attention costs more than projection"
+                yield Claim("d", setting, text, "loss over whole", ATTENTION, PROJECTION, *sides)
 
 
 _Cut = tuple[str, str, float]
