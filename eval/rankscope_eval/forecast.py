@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of a cell that spreadsheets take for a formula."""
+CSV_FLOAT = "%.9g"
+"""Numbers in CSV: nine digits tell any two in single precision, which models forecast in, apart."""
 
 
 def forecast_file(

@@ -228,10 +228,16 @@ class Forecast:
         """Return one row per series and step."""
         return self.frame
 
+    def to_csv(self) -> str:
+        """Return the table as CSV."""
+        from rankscope_eval.forecast import CSV_FLOAT
+
+        return self.frame.to_csv(index=False, float_format=CSV_FLOAT)
+
     def show(self, console: Console) -> None:
         """Print CSV if piped, else a table with the first steps of every series."""
         if not console.is_terminal:
-            console.file.write(self.frame.to_csv(index=False))
+            console.file.write(self.to_csv())
             return
         columns = list(self.frame.columns)
         table = plain_table(title=f"{self.model}, {self.horizon} steps")

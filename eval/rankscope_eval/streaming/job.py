@@ -16,7 +16,7 @@ from rankscope.series.formats import Rows
 from rankscope.series.layout import TableLayout
 from rankscope.series.reader import BadRow, to_series
 from rankscope_eval.baselines import BASELINES
-from rankscope_eval.forecast import forecast_rows, forecast_times, forecast_values, spreadsheet_safe
+from rankscope_eval.forecast import CSV_FLOAT, forecast_rows, forecast_times, forecast_values, spreadsheet_safe
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 
 
@@ -156,7 +156,7 @@ def encode(series: Sequence[Series], values: np.ndarray, levels: Sequence[float]
         odd = (stamps != stamps.dt.normalize()).to_numpy().reshape(len(series), steps).any(axis=1)
         times = stamps.map(str).astype(str)  # written series by series, so that a part does not depend on its chunk
         frame["timestamp"] = times.where(np.repeat(odd | np.array(hours, dtype=bool), steps), times.str[:10])
-        text: str = frame.to_csv(index=False)
+        text: str = frame.to_csv(index=False, float_format=CSV_FLOAT)
         return text.encode()
     sink = pa.BufferOutputStream()
     if format == "parquet":
