@@ -39,7 +39,7 @@ LIBRARY = {  # what each verb calls, where a test makes it fail
     "standin": "rankscope.train.proxies.train_proxy",
     "synth": "rankscope.train.write_shards",
     "sweep": "rankscope.train.sweeps.run_sweep",
-    "report": "rankscope_eval.page.build_page",
+    "report": "rankscope_eval.page.build.build_page",
     "figures": "rankscope_paper.figures.draw",
     "theory": "rankscope_paper.theory.run.run_theory",
 }

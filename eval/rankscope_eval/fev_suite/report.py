@@ -7,7 +7,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankscope_eval.bases import Judged, judge_by_base
@@ -156,8 +156,8 @@ def rank_models(rows: Sequence[Summary], baseline: str, resamples: int = RESAMPL
 
 
 def compare(rows: Sequence[Summary], baseline: str, margin: float, resamples: int = RESAMPLES) -> tuple[FevPair, ...]:
-    """Every model against the baseline: fev's win rate, and a verdict over sources of data."""
-    kept, _ = comparable(rows, baseline)
+    """Every model against the baseline: fev's win rate, and a verdict over sources of data, on `comparable` rows."""
+    kept, lost = comparable(rows, baseline)
     errors: dict[str, dict[str, float]] = {}
     sources: dict[str, str] = {}
     for row in kept:
@@ -172,6 +172,7 @@ def compare(rows: Sequence[Summary], baseline: str, margin: float, resamples: in
     for model in others:
         line = table.loc[(model, baseline)]
         judged = judge_by_base(errors[model], errors[baseline], sources.__getitem__, margin)
+        judged = replace(judged, left_out=(*lost, *judged.left_out))
         found.append(FevPair(model, baseline, float(line["win_rate"]), _ends(line, "win_rate"), judged))
     return tuple(found)
 
