@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from rankscope.io import codec
 from rankscope.io.checksum import checksum
 from rankscope.train.run_folder import SUFFIX
 from rankscope_eval.page.documents import KINDS, Document
-from rankscope_eval.report import EvalReport, EvalRow
+from rankscope_eval.report import METRICS, EvalReport, EvalRow, summarise
 
 LARGEST = 512 * 2**20
 """Bytes of the largest document that is read."""
@@ -185,7 +186,7 @@ def _document(path: str, raw: bytes) -> Document | Unused:
 
 
 def _scores(path: str, raw: bytes) -> Document | Unused:
-    """Read a CSV as chronos-forecasting publishes it, further columns passed over; other tables have no place."""
+    """Read a CSV as chronos-forecasting publishes it or as `eval` writes it; other tables have no place."""
     try:
         rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
         if not rows or list(rows[0])[: len(_SCORES)] != _SCORES:
@@ -193,12 +194,33 @@ def _scores(path: str, raw: bytes) -> Document | Unused:
         read = tuple(_row(row) for row in rows)
     except (ValueError, TypeError, csv.Error) as error:
         return Unused(path, f"damaged: a table of scores, but {_brief(error)}", damaged=True)
-    report = EvalReport(Path(path).name, "", 0, 0, 0, None, float("nan"), read, ())
+    first, models = rows[0], list(dict.fromkeys(row.model for row in read))
+    baseline = first.get("baseline") or ""
+    seed, samples, size = (int(first.get(name) or 0) for name in ("seed", "num_samples", "batch_size"))
+    summary = summarise(read, [one for one in models if one != baseline], baseline) if baseline in models else ()
+    report = EvalReport(Path(path).name, baseline, seed, samples, size, None, math.nan, read, summary)
     return Document(path, "eval", "scores as CSV", report, None, None, *_print(raw))
 
 
 def _row(row: dict[str, Any]) -> EvalRow:
-    return EvalRow("", row["dataset"], row["model"], float(row["MASE"]), float(row["WQL"]), 0, 0, 0, 0, float("nan"))
+    """A row, with what `EvalReport.to_csv` writes beside the four columns."""
+    series, windows, horizon, season = (
+        int(row.get(name) or 0) for name in ("series", "windows", "prediction_length", "season_length")
+    )
+    scores: dict[str, Any] = {name: float(row[name]) for name in METRICS[2:] if row.get(name)}
+    return EvalRow(
+        row.get("benchmark") or "",
+        row["dataset"],
+        row["model"],
+        float(row["MASE"]),
+        float(row["WQL"]),
+        series,
+        windows,
+        horizon,
+        season,
+        math.nan,
+        **scores,
+    )
 
 
 def _once(documents: list[Document]) -> tuple[list[Document], list[Unused]]:

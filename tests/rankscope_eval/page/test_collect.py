@@ -147,8 +147,17 @@ def test_a_damaged_checkpoint_is_named(results: Path, one_document: Callable[...
 def test_the_csv_that_an_evaluation_writes_is_a_table_of_scores(one_document: Callable[..., Path], scores: Any) -> None:
     report = codec.parse(EvalReport, scores())
     (found,) = collect(one_document(report.to_csv(), "scores.csv")).documents
-    read = {(row.dataset, row.model): (row.MASE, row.WQL) for row in found.content.rows}
-    assert read == {(row.dataset, row.model): (row.MASE, row.WQL) for row in report.rows}
+    names = ("benchmark", "dataset", "model", "MASE", "WQL", "SQL", "coverage", "series", "windows")
+
+    def held(rows: Any) -> set[tuple[Any, ...]]:
+        return {tuple(getattr(row, name) for name in names) for row in rows}
+
+    assert held(found.content.rows) == held(report.rows)
+    assert (found.content.baseline, found.content.seed) == (report.baseline, report.seed)
+    relative = {one.model: one.relative_WQL for one in report.summary if one.benchmark == "all"}
+    assert {one.model: one.relative_WQL for one in found.content.summary if one.benchmark == "all"} == pytest.approx(
+        relative
+    )
 
 
 @pytest.mark.parametrize("name", ["spectrum", "flow", "embed"])
