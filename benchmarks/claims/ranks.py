@@ -134,8 +134,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/benchmarks.md",
         "ranks-bundled",
-        "at the same ε the attention matrices keep {bundled:.3f} of their numbers in the T5 model, {bundled_bolt:.3f} "
-        "in the Bolt model and {bundled_2:.3f} in the Chronos-2 model",
+        "at the same ε the attention matrices keep {bundled:.3f} of their parameters in the T5 model, "
+        "{bundled_bolt:.3f} in the Bolt model and {bundled_2:.3f} in the Chronos-2 model",
         size_ratios,
         also=("ranks-bundled-bolt", "ranks-bundled-2"),
         holds=lambda *found: min(size_ratios(*found).values()) > 0.9,

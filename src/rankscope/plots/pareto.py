@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COSTS = {
     "forecast_seconds": "time of the forecasts (s)",
-    "attention_parameters": "numbers in attention matrices",
+    "attention_parameters": "parameters of attention matrices",
     "bytes": "weights (bytes)",
 }
 """Costs that accuracy may be drawn against, and the names of their axes."""

@@ -53,7 +53,7 @@ def compress_sentence(report: CompressReport) -> str:
     cut = (
         f"Method {report.method}{level}, ranks by {report.allocation}{looked}{stored}: "
         f"{'the model keeps' if whole else 'the selected matrices keep'} {percent(report.selected_ratio)} of "
-        f"{'its' if whole else 'their'} numbers"
+        f"{'its' if whole else 'their'} parameters"
     )
     return (
         f"{'Other number formats' + stored if report.recast else cut}; the whole model goes from {count(before)} to "
@@ -84,10 +84,10 @@ def design_part(report: DesignReport, name: str) -> Part:
         ]
         for place, row in enumerate(report.layers)
     ]
-    heads = ["layer", "part", "rank", "numbers before", "after"]
+    heads = ["layer", "part", "rank", "parameters before", "after"]
     return Part(
         f"A design of low rank beside {report.model}",
-        text=f"Its attention matrices store {percent(report.size_ratio)} of the numbers{cache}; the network has "
+        text=f"Its attention matrices store {percent(report.size_ratio)} of their parameters{cache}; the network has "
         f"{count(after)} parameters in place of {count(before)}.",
         folded=("Every layer", Table("Ranks by design", heads, rows, f"{name}-table", texts=(1,))),
     )
@@ -132,7 +132,7 @@ def _map(rows: list[SiteReport], stack: str, name: str) -> Heat:
         for row in rows
         if row.parameters_before
     }
-    return heat(name, stack, "numbers kept, in percent, by layer", cells)
+    return heat(name, stack, "parameters kept, in percent, by layer", cells)
 
 
 def _matrices(report: CompressReport, name: str) -> Table:
@@ -158,7 +158,7 @@ def _matrices(report: CompressReport, name: str) -> Table:
         "layout",
         "rank",
         "width of a head",
-        "numbers before",
+        "parameters before",
         "after",
         "error / σ₁",
         "energy lost",

@@ -55,7 +55,7 @@ def key_numbers(library: Library, group: Group) -> list[KeyNumber]:
     if not made:
         alone = library.about("spectrum", Group(group.root, (group.root,)))[:1]
         shares = [pair for one in alone for pair in one.content.size_ratio.items()]
-        return [KeyNumber(percent(value), f"of the numbers suffice at ε = {eps}") for eps, value in shares[:3]]
+        return [KeyNumber(percent(value), f"of the parameters suffice at ε = {eps}") for eps, value in shares[:3]]
     one = made[0].content
     out = library.resolve(one.out)
     before, after = one.parameters["before"], one.parameters["after"]

@@ -69,7 +69,7 @@ def spectrum_sentence(report: SpectrumReport) -> str:
     low, high = min(shares, key=lambda role: shares[role]), max(shares, key=lambda role: shares[role])
     said = (
         f"At ε = {eps}, the {plural(len(report.sites), 'measured matrix', 'measured matrices')} could be stored in "
-        f"{percent(report.size_ratio[_key(report, eps)])} of their numbers."
+        f"{percent(report.size_ratio[_key(report, eps)])} of their parameters."
     )
     if low != high:
         said += (
