@@ -212,7 +212,7 @@ def grouped_losses(found: Document) -> bool:
         {size: forms[f"{how}-{size}"] for size in (0.3, 0.15, 0.1, 0.05)} for how in ("joint+stream", "joint")
     )
     return (
-        all(max(ours[size]) < 1.04 and min(ours[size]) > 1.01 for size in (0.3, 0.15, 0.1))
+        all(max(ours[size]) < 1.05 and min(ours[size]) > 1.01 for size in (0.3, 0.15, 0.1))
         and min(ours[0.05]) > 1.1
         and all(now < then for size in ours for now, then in zip(ours[size], alone[size], strict=True))
     )
@@ -332,7 +332,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/theory/stream.md",
         "together-bundled-2",
-        "Down to a tenth of its parameters it loses 1 to 4 % of both scores under one budget, less than by `joint` "
+        "Down to a tenth of its parameters it loses 1 to 5 % of both scores under one budget, less than by `joint` "
         "alone, and with a twentieth more than 10 %",
         holds=grouped_losses,
     ),
