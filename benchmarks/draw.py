@@ -1,6 +1,6 @@
 """Draw the figures of results that the documentation shows; measures nothing.
 
-python benchmarks/draw.py                  # all of them, into figures/out
+python benchmarks/draw.py                      # all of them, into figures/out
 python benchmarks/draw.py growth stream --out DIR
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from claims import (
     cards,
+    compression,
     designs,
     figures,
     healing,
@@ -27,6 +28,7 @@ RESULTS: dict[str, Result] = {
     for one in (
         *ranks.RESULTS,
         *scores.RESULTS,
+        *compression.RESULTS,
         *healing.RESULTS,
         *students.RESULTS,
         *designs.RESULTS,
@@ -67,6 +69,7 @@ def stale_note() -> str:
 
 CLAIMS: tuple[Claim, ...] = (
     *scores.CLAIMS,
+    *compression.CLAIMS,
     *healing.CLAIMS,
     *students.CLAIMS,
     *designs.CLAIMS,

@@ -384,4 +384,13 @@ CLAIMS: tuple[Claim, ...] = (
         "{ratios[svdvals_over_spectrum][median]:.1f}× as fast as sequential `svdvals` calls, and "
         "{ratios[svdvals-parallel_over_spectrum][median]:.1f}× as fast as running those on both cores",
     ),
+    Prose(
+        "docs/benchmarks.md",
+        "growth",
+        "(exponent {series[median]:.2f} over the larger half), samples ({samples[median]:.2f}), horizon "
+        "({horizon[median]:.2f}, {horizon[min]:.2f}–{horizon[max]:.2f}), layers ({layers[median]:.2f}) and, in the "
+        "range measured, the context ({context[median]:.2f})",
+        lambda found: {one["name"]: one["runtimes"]["fast"]["exponent"] for one in found["factors"]},
+        moves=0.2,
+    ),
 )

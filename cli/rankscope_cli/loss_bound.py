@@ -1,4 +1,4 @@
-"""What ``compress --max-loss`` measures: the loss of a folder over the original, with its upper bound."""
+"""Loss of a compressed folder over the original with its upper bound, for ``compress --max-loss``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Figures of the project's own results: growth of time with a guide of slope 1, memory over time, medians of roads."""
 
-import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-
-@pytest.fixture(scope="module")
-def draw() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module("draw")
-    sys.path.remove(str(BENCHMARKS))
+@pytest.fixture
+def draw(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("draw")
 
 
 def factor(name: str, values: tuple[int, ...], power: float) -> dict[str, Any]:

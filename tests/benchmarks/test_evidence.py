@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -22,10 +22,8 @@ OTHER_FORMS = {"by-design-sweep"}
 
 
 @pytest.fixture(scope="module")
-def evidence() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module("evidence")
-    sys.path.remove(str(BENCHMARKS))
+def evidence(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("evidence")
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SIZES = (8, 16, 32, 64, 128)
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("growth")
+def growth(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("growth")
 
 
 @pytest.mark.parametrize(
@@ -26,7 +23,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
         ((1.1, 1.5, 2.0), "above linear"),
     ],
 )
-def test_the_exponent_of_a_power_law_is_found(script: Any, powers: tuple[float, ...], verdict: str) -> None:
-    found = script.exponents(SIZES, [[0.003 * size**power for power in powers] for size in SIZES])
+def test_the_exponent_of_a_power_law_is_found(growth: ModuleType, powers: tuple[float, ...], verdict: str) -> None:
+    found = growth.exponents(SIZES, [[0.003 * size**power for power in powers] for size in SIZES])
     assert tuple(found[key] for key in ("min", "median", "max")) == pytest.approx(powers, abs=1e-12)
-    assert script.verdict(found) == verdict
+    assert growth.verdict(found) == verdict

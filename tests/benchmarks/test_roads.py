@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,14 +13,10 @@ import pytest
 from rankscope import open_checkpoint
 from rankscope.compress import CompressOptions
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-
-@pytest.fixture(scope="module")
-def roads() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module("roads")
-    sys.path.remove(str(BENCHMARKS))
+@pytest.fixture
+def roads(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("roads")
 
 
 def test_every_point_is_made_of_options_and_has_a_name_of_its_own(roads: ModuleType) -> None:

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from rankscope.measure.tradeoff import Verdict
-from rankscope_cli.verbs.eval import show_eval
+from rankscope_cli.eval_tables import show_eval
 from rankscope_eval import scorer
 from rankscope_eval.report import EvalReport, EvalSummary, Slice
 

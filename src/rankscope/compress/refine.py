@@ -49,6 +49,7 @@ from rankscope.families.stream import points
 from rankscope.io import codec
 
 BATCH, FOLDS, PASSES, FEWEST = 16, 4, 32, 2
+"""Series of a pass, folds, passes that wait at a time (a thread each), and the fewest series that are refitted on."""
 HELD = 2**31
 """Bytes of states that all passes together may hold while they wait; of wide models fewer series fit."""
 RIDGES = tuple(10.0**power for power in range(-4, 3))

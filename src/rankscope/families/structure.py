@@ -170,9 +170,7 @@ def _fused(matrices: Shapes, config: Config, stack: Stack | None) -> Iterator[_A
         if rows % total:
             continue
         width = rows // total
-        known = next((config[key] for key in _WIDTHS if isinstance(config.get(key), int)), None)
-        # as many key heads as query heads unless the config names them, so that a matrix of another shape is none
-        if width != known if known else (heads is not None and keys == heads and rows != 3 * columns):
+        if not _fits(config, width, heads, keys, rows == 3 * columns):
             continue
         parts = _parts(heads or 1, keys or 1, width, _interleaved(config, leaf))
         names = _with_output(dict.fromkeys("qkv", name), matrices, home, columns, (heads or 1) * width)
@@ -180,6 +178,14 @@ def _fused(matrices: Shapes, config: Config, stack: Stack | None) -> Iterator[_A
         if leaf.lower() == "in_proj" and ("o" not in names or (heads is None and rows != 3 * columns)):
             continue
         yield _Attention(home, names, {**parts, "o": None}, transposed, heads, width if heads else None)
+
+
+def _fits(config: Config, width: int, heads: int | None, keys: int | None, square: bool) -> bool:
+    """True if heads of a width are the config's; where it names none, if all of q, k and v are ``square`` matrices."""
+    named = next((config[key] for key in _WIDTHS if isinstance(config.get(key), int)), None)
+    if named is not None:
+        return width == named
+    return square or heads is None or keys != heads
 
 
 def _parts(heads: int, keys: int, width: int, interleaved: bool) -> dict[str, Part | None]:

@@ -98,7 +98,7 @@ class Calibration:
         return known and self.settings.decoder == decoder and self.settings.weighting == "series"
 
     def decoder(self, asked: str | None = None) -> Decoder:
-        """What the decoder read.
+        """Return the decoder's inputs, ``teacher`` or ``sampled``.
 
         Raises:
             OptionError: something else is asked for.
