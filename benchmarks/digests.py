@@ -32,9 +32,9 @@ HEALING = (
     *(f"src/rankscope/train/{name}" for name in ("passes.py", "sublayers.py", "loop.py", "stream.py", "teaching.py")),
 )
 """Code that a healed one depends on besides."""
-APART = {"__pycache__", "bundled", "heal", "shard_writer.py", "run_folder.py"}
+APART = {"__pycache__", "bundled", "heal", "shard_writer.py", "run_folder.py", "sweeps"}
 """Folders and files that do not count in the digest of a folder that they are in: named apart, or, as what stores
-generated series and snapshots, nothing that a number depends on."""
+generated series and snapshots and what runs trainings one after the other, nothing that a number depends on."""
 SEARCHES = {f"compress/{name}.py" for name in ("to_loss", "to_time", "report", "card", "recipe")}
 """The same of one folder alone: searches by scores, which no benchmark runs; what compressions say of themselves."""
 

@@ -99,11 +99,11 @@ def test_points_are_scored_on_a_suite(document, toy, tmp_path):
     )
     suite = tmp_path / "one.yaml"
     suite.write_text("- {name: s, prediction_length: 4, offset: -4, file: [s.csv]}\n")
-    options = ("--only", "a", "--device", "cpu", "--score", suite, "--num-samples", 2)
+    options = ("--only", "a", "--device", "cpu", "--score", suite, "--data", tmp_path, "--num-samples", 2)
     a, b = document("sweep", toy, "--out", tmp_path / "out", *options)["points"]
     assert set(a["scores"]) == {"WQL", "MASE", "relative_WQL", "relative_MASE", "forecast_seconds"}
     assert a["scores"]["MASE"] > 0
-    assert a["scored_with"] == f"{suite}, 2 samples"
+    assert a["scored_with"] == f"{suite}, data {tmp_path}, 2 samples"
     assert (b["state"], b["scores"]) == ("waiting", {})
 
 

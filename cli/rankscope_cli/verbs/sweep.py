@@ -65,7 +65,7 @@ def run(
     num_samples: Annotated[
         int | None, opt.count("--num-samples", f"Sample paths per series (default: {SAMPLES}).", opt.SCORES)
     ] = None,
-    force: Annotated[bool, opt.switch("--force", "Retrain the selected points.", opt.OUTPUT)] = False,
+    force: Annotated[bool, opt.switch("--force", "Retrain all points, or those of --only.", opt.OUTPUT)] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
     debug: opt.Debug = False,
@@ -92,6 +92,7 @@ def run(
     read = reading(input is not None, INPUT, freq, id_column, time_column, target_column)
     own = own_suite(input, horizon, windows, season_length, read, {"score": score, "data": data})
     told = {
+        "data": data,
         "horizon": horizon,
         "windows": windows,
         "season_length": season_length,

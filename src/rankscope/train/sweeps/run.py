@@ -164,11 +164,13 @@ def choose_points(
     if steps is not None:
         points = tuple(replace(point, config=with_steps(point.config, steps)) for point in points)
     names = {point.name: point for point in points}
-    chosen = set(names if only is None else only)
-    for name in chosen:
+    chosen: set[str] = set()
+    for name in names if only is None else only:
         if name not in names:
             raise OptionError(unknown_choice("point", name, names))
-    chosen |= {names[name].needs for name in chosen if names[name].needs}
+        while name and name not in chosen:
+            chosen.add(name)
+            name = names[name].needs
     return points, frozenset(chosen)
 
 
@@ -224,7 +226,7 @@ def run_sweep(
         engine: where they run; one after the other in this process, or one per GPU, by default. On a cluster the
             folder has to lie on storage that all machines see under one path.
         scoring: how checkpoints are scored; None for no scores.
-        force: train the chosen points anew.
+        force: train anew the points of ``only``, or all; what they inherit from is kept where it is trained.
         progress: called with ``(done, total, what)`` in steps over the whole sweep.
         note: called with one line when a point is over.
 
@@ -240,11 +242,11 @@ def run_sweep(
     root = Path(out).resolve()
     folder = SweepFolder(root)
     points, chosen = choose_points(spec, steps=steps, seed=seed, only=only)
-    folder.check(spec, tuple(point for point in points if not force or point.name not in chosen))
+    anew = () if not force else chosen if only is None else frozenset(only)
+    folder.check(spec, tuple(point for point in points if point.name not in anew))
     with folder.store.open():
-        if force:
-            for name in chosen:
-                folder.forget(name)
+        for name in anew:
+            folder.forget(name)
         folder.write_report(folder.report(spec, points))
         how = engine or Engine()
         tasks = [PointTask(p, str(root), spec.eps, how.device, scoring) for p in points if p.name in chosen]

@@ -193,9 +193,13 @@ def with_steps(config: PretrainConfig, steps: int) -> PretrainConfig:
 def _checked(values: dict[str, Any]) -> SweepSpec:
     if bool(values.get("points")) == bool(values.get("axes")):
         raise OptionError("give either points or axes, one of them.")
-    for name, kind in (("base", dict), ("points", dict), ("axes", dict), ("seeds", list)):
-        if name in values and not isinstance(values[name], kind):
-            raise OptionError(f"{name} must be a {'mapping' if kind is dict else 'list'}, not {values[name]!r}.")
+    for name, held in (("base", dict), ("points", dict), ("axes", dict), ("seeds", list)):
+        if name in values and not isinstance(values[name], held):
+            raise OptionError(f"{name} must be a {'mapping' if held is dict else 'list'}, not {values[name]!r}.")
+    for kind in ("points", "axes"):
+        for name in values.get(kind, {}):
+            if not isinstance(name, str):
+                raise OptionError(f"{kind}: the name {name!r} is no text: write '{name}', in quotes.")
     for name, fields in values.get("points", {}).items():
         if not isinstance(fields, dict):
             raise OptionError(f"point {name!r} must map dotted fields to values, not {fields!r}.")

@@ -156,14 +156,25 @@ def test_another_config_is_refused_and_force_trains_anew(sweep, tmp_path):
     assert after != before[tmp_path / "out" / "points" / "small" / "model.safetensors"]
 
 
+INHERITING = {
+    "first": {},
+    "second": {"embedding.source": "inherit", "embedding.model": "@first"},
+    "third": {"embedding.source": "inherit", "embedding.model": "@second"},
+    "other": {},
+}
+
+
 @pytest.mark.slow
-def test_force_with_only_leaves_the_other_points(sweep, tmp_path):
-    run(sweep(), tmp_path / "out")
-    kept, other = (tmp_path / "out" / "points" / name / "model.safetensors" for name in ("large", "small"))
-    before = kept.stat().st_mtime_ns, other.stat().st_mtime_ns
-    run(sweep(), tmp_path / "out", only=["small"], force=True)
-    assert kept.stat().st_mtime_ns == before[0]
-    assert other.stat().st_mtime_ns > before[1]
+def test_only_brings_what_it_inherits_from_and_force_keeps_that(sweep, tmp_path):
+    def written(point):
+        return (tmp_path / "out" / "points" / point / "model.safetensors").stat().st_mtime_ns
+
+    spec = sweep(points=INHERITING)
+    report = run(spec, tmp_path / "out", only=["third"])
+    assert states(report) == {"first": "done", "second": "done", "third": "done", "other": "waiting"}
+    before = {point: written(point) for point in ("first", "second", "third")}
+    run(spec, tmp_path / "out", only=["third"], force=True)
+    assert {point for point, when in before.items() if written(point) > when} == {"third"}
 
 
 def test_folders_that_hold_something_else_are_refused(sweep, tmp_path):

@@ -141,6 +141,8 @@ def test_with_steps_scales_what_depends_on_the_length():
         ("base: {max_steps: 9}", "either points or axes"),
         ("points: {a: 3}", "point 'a' must map dotted fields to values"),
         ("points: {a/b: {}}", "point 'a/b' may hold letters"),
+        ("points: {8: {}}", "points: the name 8 is no text: write '8', in quotes"),
+        ("axes: {8: [1]}", "axes: the name 8 is no text"),
         ("points: [a]", "points must be a mapping"),
         (
             "axes: {d: {model.d_model: [1, 2], model.d_ff: [1]}}",
