@@ -1,11 +1,13 @@
 """Design for low rank, or compress? The paper's Table 3, beside the stock network compressed to the same sizes.
 
-Trains what `rankscope sweep benchmarks/by_design.yaml --out by-design/` has not trained yet: head widths r(i) and full
-width, on the same series. The stock network is then compressed to each design's size, healed and not: its attention
-alone to the design's attention, and all of it to the design's parameters. Scores are over those of the stock network
-of the same seed; time and peak memory over its, in the fast runtime, in alternating rounds.
+Trains what `rankscope sweep RECIPE --out by-design/` has not trained yet: head widths r(i) and full width, on the same
+series. The stock network is then compressed to each design's size, healed and not: its attention alone to the design's
+attention, and all of it to the design's parameters. Scores are over those of the stock network of the same seed; time
+and peak memory over its, in the fast runtime, in alternating rounds.
 
     python benchmarks/by_design.py by-design/ --suite dev.yaml --data DIR --out by-design.json
+    python benchmarks/by_design.py t5/ --recipe by_design_t5.yaml --jobs 2 --heal-steps 300 --rounds 5 --max-series 16 \
+        --suite dev.yaml --data DIR --out by-design-t5.json
 """
 
 from __future__ import annotations
@@ -24,9 +26,7 @@ from provenance import conditions, origin, parser, save, suite_options, work_fol
 
 BASELINE = "baseline"
 BATCHES = (1, 32)
-HEAL_STEPS = 600
-TRAINING = ("benchmarks/by_design.yaml", "src/rankscope/train")
-"""What the networks depend on: they are kept as long as that stays the same, whatever scores them."""
+HERE = Path(__file__).parent
 KINDS = ("attention", "whole model")
 PAPER = {
     "r3": {"r0": 3, "alpha": 0.27, "size": 0.075, "time": 0.346, "space": 0.186, "WQL": 1.034, "MASE": 0.988},
@@ -51,7 +51,7 @@ def named(point: str) -> tuple[str, int]:
     return design, int(seed or 0)
 
 
-def forms(trained: dict[tuple[str, int], Path], place: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+def forms(trained: dict[tuple[str, int], Path], place: Path, steps: int) -> Iterator[tuple[dict[str, Any], Path]]:
     """Yield every model with what it is: the trained ones, and the baselines compressed to the size of each design."""
     from rankscope import open_checkpoint
     from rankscope.choices import Method
@@ -74,8 +74,8 @@ def forms(trained: dict[tuple[str, int], Path], place: Path) -> Iterator[tuple[d
             facts = {"design": design, "seed": seed, "how": kind}
             yield {**facts, "healed": 0}, small
             healed = small.with_name(f"{small.name}-healed")
-            heal(small, base, HealConfig(steps=HEAL_STEPS, seed=seed), out=healed)
-            yield {**facts, "healed": HEAL_STEPS}, healed
+            heal(small, base, HealConfig(steps=steps, seed=seed), out=healed)
+            yield {**facts, "healed": steps}, healed
 
 
 def show(row: dict[str, Any]) -> str:
@@ -89,25 +89,29 @@ def show(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Train what is missing, measure, print and save."""
-    words = parser(__doc__, rounds=15)
+    words = parser(__doc__, rounds=15, jobs=1)
     words.add_argument("sweep", type=Path, help="folder of `rankscope sweep`, new or existing")
+    words.add_argument("--recipe", choices=[file.name for file in HERE.glob("*.yaml")], default="by_design.yaml")
+    words.add_argument("--heal-steps", type=int, default=600)
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     given = words.parse_args()
-    before, facts = conditions(), origin("by_design", *_used())
-    trained_by = {path: was for path, was in facts["used"].items() if path in TRAINING}
-    work_folder(given.sweep, {"used": trained_by})
-    recipe = Path(__file__).with_suffix(".yaml")
-    subprocess.run(["rankscope", "sweep", str(recipe), "--out", str(given.sweep)], check=True)
+    training = (f"benchmarks/{given.recipe}", "src/rankscope/train")
+    used = (*training, "benchmarks/accuracy.py", "benchmarks/scores.py", "eval/rankscope_eval/bench")
+    before, facts = conditions(), origin("by_design", *used, *SCORING, *COMPRESSION, *HEALING)
+    # the networks are kept as long as what trains them stays the same, whatever scores them
+    work_folder(given.sweep, {"used": {path: facts["used"][path] for path in training}})
+    sweep = ["rankscope", "sweep", str(HERE / given.recipe), "--out", str(given.sweep), "--jobs", str(given.jobs)]
+    subprocess.run(sweep, check=True)
     points = sorted(one for one in (given.sweep / "points").iterdir() if (one / "config.json").exists())
     trained = {named(path.name): path for path in points}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as place:
         folders: dict[Path, dict[str, Any]] = {}
-        for facts, folder in forms(trained, Path(place)):
-            rows.append({**facts, **_scores(facts, folder, trained, given, Path(place))})
+        for form, folder in forms(trained, Path(place), given.heal_steps):
+            rows.append({**form, **_scores(form, folder, trained, given, Path(place))})
             print(show(rows[-1]), flush=True)
-            if facts["seed"] == 0 and not facts.get("healed"):  # seeds and healing change no shape
+            if form["seed"] == 0 and not form.get("healed"):  # seeds and healing change no shape
                 folders[folder] = rows[-1]
         for name, found in times_over([*folders], trained[BASELINE, 0], BATCHES, given.rounds).items():
             folders[Path(name)].update(found)
@@ -121,13 +125,8 @@ def main() -> None:
     save(found, given.out)
 
 
-def _used() -> tuple[str, ...]:
-    used = (*TRAINING, "benchmarks/accuracy.py", "benchmarks/scores.py", "eval/rankscope_eval/bench")
-    return (*used, *SCORING, *COMPRESSION, *HEALING)
-
-
 def _scores(
-    facts: dict[str, Any],
+    form: dict[str, Any],
     folder: Path,
     trained: dict[tuple[str, int], Path],
     given: argparse.Namespace,
@@ -136,17 +135,17 @@ def _scores(
     """Sizes, and scores over the baseline's of the same seed; baselines' over that of seed 0."""
     from rankscope import open_checkpoint
 
-    base = trained[BASELINE, 0 if facts["design"] == BASELINE else facts["seed"]]
+    base = trained[BASELINE, 0 if form["design"] == BASELINE else form["seed"]]
     options = argparse.Namespace(suite=given.suite, data=given.data, max_series=given.max_series, model=str(base))
     found = scored(folder, 0, options, place / f"rows-{base.name}")
-    training = json.loads((trained[facts["design"], facts["seed"]] / "pretrain.json").read_text(encoding="utf-8"))
+    training = json.loads((trained[form["design"], form["seed"]] / "pretrain.json").read_text(encoding="utf-8"))
     return {
         "steps": training["report"]["steps"],
         "size": attention_numbers(folder) / attention_numbers(base),
         **sizes_of(folder, open_checkpoint(base)),
         **found["relative"]["all"],
         "worst": found["worst"],
-        "paper": PAPER.get(facts["design"]) if facts["how"] == "trained" else None,
+        "paper": PAPER.get(form["design"]) if form["how"] == "trained" else None,
     }
 
 
