@@ -115,7 +115,7 @@ def by_road(result: Mapping[str, Any], storage: str, across: str, up: str) -> di
         if "storages" in record:
             groups.setdefault((record["road"], record["size"]), []).append(record["storages"][storage])
     for (road, _), same in groups.items():
-        at, high = ([value(one, key) for one in same] for key in (across, up))
+        at, high = ([value(one, key) for one in same if key in one] for key in (across, up))
         found.setdefault(road, []).append({"at": spread(at)["median"], "up": spread(high)})
     return {road: sorted(row, key=lambda one: one["at"]) for road, row in found.items()}
 

@@ -29,13 +29,14 @@ def table(found: Document) -> str:
         plain, small = ([one[storage] for one in reached] for storage in ("float", "int8"))
         low = min(one["WQL_interval"][0] for one in plain)
         high = max(one["WQL_interval"][1] for one in plain)
+        timed = [one for one in plain if "time" in one]
         cells = [
             f"{middle(plain, lambda one: one['parameters']):.2f}",
             f"{middle(plain, lambda one: one['WQL']):.3f} ({low:.3f}–{high:.3f})",
             f"{middle(plain, lambda one: one['worst']['WQL'][1]):.2f}",
             f"{middle(plain, lambda one: one['MASE']):.3f}",
-            f"{middle(plain, lambda one: one['memory']['32']):.2f}",
-            *(f"{middle(plain, lambda one, batch=batch: one['time'][batch]):.2f}" for batch in ("1", "32")),
+            f"{middle(timed, lambda one: one['memory']['32']):.2f}",
+            *(f"{middle(timed, lambda one, batch=batch: one['time'][batch]):.2f}" for batch in ("1", "32")),
             f"{middle(small, lambda one: one['bytes']):.3f}",
             f"{middle(small, lambda one: one['WQL']):.3f}",
             str(len(reached)),
@@ -55,9 +56,10 @@ def middle(forms: Sequence[Document], value: Callable[..., float]) -> float:
 
 
 def times(found: Document, road: str, size: float) -> dict[str, float]:
-    """Median time over the original's of a way to a size, by batch."""
+    """Time over the original's of a way to a size, by batch."""
     forms = [point["storages"]["float"] for point in found["points"] if (point["road"], point["size"]) == (road, size)]
-    return {f"{batch}_series": middle(forms, lambda one, batch=batch: one["time"][batch]) for batch in ("1", "32")}
+    timed = next(form["time"] for form in forms if "time" in form)
+    return {f"{batch}_series": value for batch, value in timed.items()}
 
 
 def taken(found: Document) -> set[tuple[str, int]]:
