@@ -35,7 +35,7 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 TrainingDtype = Literal["float32", "bfloat16"]
 """Formats that matrix products of a training may be rounded to."""
 PRECISIONS = ("auto", "fp32", "bf16")
-"""Their names in configs of runs; ``auto`` is bf16 on GPUs that have it."""
+"""Their names in configs of runs; ``auto`` is bf16 on GPUs that have it, and on processors that are faster with it."""
 
 Runtime = Literal["auto", "fast", "stock"]
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)

@@ -17,7 +17,7 @@ from rankscope.lowrank.models import factor_model
 
 
 class LowRankChronos2Config(Chronos2CoreConfig):
-    """`Chronos2CoreConfig` plus ``rankscope``: the factored modules and their ranks."""
+    """`Chronos2CoreConfig` plus ``rankscope``: how each module is stored."""
 
     model_type = "rankscope-chronos2"
 
@@ -27,7 +27,7 @@ class LowRankChronos2Config(Chronos2CoreConfig):
 
 
 class LowRankChronos2Model(Chronos2Model):
-    """The stock Chronos-2 with the modules that ``config.rankscope`` names stored as two thin matrices."""
+    """The stock Chronos-2 with its modules stored as ``config.rankscope`` says: in factors, narrower, in int8."""
 
     config_class = LowRankChronos2Config  # type: ignore[assignment]
 
@@ -58,7 +58,7 @@ AutoConfig.register(LowRankChronos2Config.model_type, LowRankChronos2Config, exi
 
 
 class LowRankBoltConfig(T5Config):
-    """Chronos-Bolt's config (a `T5Config`) plus ``rankscope``: the factored modules and their ranks."""
+    """Chronos-Bolt's config (a `T5Config`) plus ``rankscope``: how each module is stored."""
 
     model_type = "rankscope-bolt"
 
@@ -67,7 +67,7 @@ class LowRankBoltConfig(T5Config):
 
 
 class LowRankBoltModel(ChronosBoltModelForForecasting):
-    """The stock Chronos-Bolt with the modules that ``config.rankscope`` names stored as two thin matrices."""
+    """The stock Chronos-Bolt with its modules stored as ``config.rankscope`` says: in factors, narrower, in int8."""
 
     config_class = LowRankBoltConfig
 

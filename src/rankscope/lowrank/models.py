@@ -216,7 +216,7 @@ def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 class LowRankT5Config(T5Config):
-    """`T5Config` plus ``rankscope``: the factored modules and their ranks."""
+    """`T5Config` plus ``rankscope``: how each module is stored."""
 
     model_type = "rankscope-t5"
 
@@ -225,7 +225,7 @@ class LowRankT5Config(T5Config):
 
 
 class LowRankT5ForConditionalGeneration(T5ForConditionalGeneration):
-    """The stock T5 with the modules that ``config.rankscope`` names stored as two thin matrices."""
+    """The stock T5 with its modules stored as ``config.rankscope`` says: in factors, narrower, in int8."""
 
     config_class = LowRankT5Config
 
