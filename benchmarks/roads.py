@@ -114,10 +114,11 @@ def made(point: Point, options: argparse.Namespace, place: Path) -> tuple[Path, 
 
 
 def from_scratch(point: Point, options: argparse.Namespace, out: Path) -> None:
-    """Train the widest model of the original's form within the size, on as many series as a healing."""
+    """Train the widest model of the original's form and dtype within the size, on as many series as a healing."""
     import torch
 
     from rankscope import open_checkpoint
+    from rankscope.compress import CompressOptions, compress
     from rankscope.train import pretrain, read_config
     from rankscope.train.models import new_model
 
@@ -139,7 +140,9 @@ def from_scratch(point: Point, options: argparse.Namespace, out: Path) -> None:
             size = sum(one.numel() for one in new_model(config).parameters())
         if size <= most:
             break
-    pretrain(config, out, device="cpu")
+    trained = out.with_name("trained")
+    pretrain(config, trained, device="cpu")
+    compress(trained, CompressOptions(dtype=open_checkpoint(options.model).dtype), out=out)
 
 
 def measured(point: Point, options: argparse.Namespace, folder: Path) -> dict[str, Any]:

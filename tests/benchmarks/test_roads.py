@@ -45,4 +45,5 @@ def test_a_model_from_scratch_is_as_large_as_asked(roads: ModuleType, tmp_path: 
     roads.from_scratch(point, options, tmp_path / "small")
     size = open_checkpoint(tmp_path / "small").parameters / open_checkpoint("bundled-bolt").parameters
     assert 0.04 < size <= 0.05
-    assert len((tmp_path / "small" / "loss.csv").read_text().splitlines()) > 1
+    assert open_checkpoint(tmp_path / "small").dtype == open_checkpoint("bundled-bolt").dtype
+    assert len((tmp_path / "trained" / "loss.csv").read_text().splitlines()) > 1
