@@ -117,9 +117,9 @@ def trained_models(*scores: Document) -> str:
 
 
 _HEADLINE = (
-    "With `--storage int8` as well the model above takes {stored:.0f} % of the original's bytes, for {int8[WQL]:.3f}× "
-    "its WQL ({int8[WQL_interval][0]:.3f}–{int8[WQL_interval][1]:.3f}) and {int8[MASE]:.3f}× its MASE "
-    "({int8[MASE_interval][0]:.3f}–{int8[MASE_interval][1]:.3f}) on the {float[datasets]} small data sets"
+    "With `--storage int8` as well the model of the commands above takes {stored:.0f} % of the original's bytes, "
+    "for {int8[WQL]:.3f}× its WQL ({int8[WQL_interval][0]:.3f}–{int8[WQL_interval][1]:.3f}) and {int8[MASE]:.3f}× its "
+    "MASE ({int8[MASE_interval][0]:.3f}–{int8[MASE_interval][1]:.3f}) on the {float[datasets]} small data sets"
 )
 
 

@@ -52,18 +52,15 @@ def means(found: Document) -> dict[str, float]:
 
 def in_order(found: Document) -> bool:
     """True if the arms are in the order that the page states on average, and no interval excludes 1."""
-    mean, runs = means(found), [run["relative"]["all"] for run in found["runs"]]
-    return mean["alone"] < mean["taught"] < mean["scratch"] and all(
-        low < 1 < high for low, high in (run["WQL_interval"] for run in runs)
-    )
+    mean, intervals = means(found), [run["relative"]["all"]["WQL_interval"] for run in found["runs"]]
+    return mean["alone"] < mean["taught"] < mean["scratch"] and all(low < 1 < high for low, high in intervals)
 
 
 def encoder_helps(found: Document) -> bool:
     """True if every student with the teacher's encoder has lower scores than every one from scratch."""
-    known: dict[bool, list[Document]] = {True: [], False: []}
-    for run in found["runs"]:
-        known[run["arm"] != "from scratch"].append(run["relative"]["all"])
-    return all(with_it[one] < none[one] for one in ("WQL", "MASE") for with_it in known[True] for none in known[False])
+    runs = [(run["arm"] == "from scratch", run["relative"]["all"]) for run in found["runs"]]
+    having, lacking = ([scored for bare, scored in runs if bare == scratch] for scratch in (False, True))
+    return all(max(one[name] for one in having) < min(one[name] for one in lacking) for name in ("WQL", "MASE"))
 
 
 PAGE = "docs/howto/student.md"

@@ -242,7 +242,8 @@ def run_sweep(
     root = Path(out).resolve()
     folder = SweepFolder(root)
     points, chosen = choose_points(spec, steps=steps, seed=seed, only=only)
-    anew = () if not force else chosen if only is None else frozenset(only)
+    asked = chosen if only is None else frozenset(only)
+    anew = asked if force else frozenset()
     folder.check(spec, tuple(point for point in points if point.name not in anew))
     with folder.store.open():
         for name in anew:
