@@ -48,10 +48,14 @@ def build_student(checkpoint: Checkpoint, train: str) -> nn.Module:
 
 
 def build_teacher(checkpoint: Checkpoint) -> nn.Module:
-    """Load a teacher in float32 and evaluation mode; it is never trained."""
+    """Load a teacher in float32 and evaluation mode; it is never trained.
+
+    Its weights are not frozen: `torch.matmul` multiplies a batch by another kernel where the weight needs no gradient,
+    which on some processors rounds differently (`rankscope.compress.heal.distillation.same_kernels`).
+    """
     module = checkpoint.module(torch.float32)
     without_dropout(module)
-    return module.eval().requires_grad_(False)
+    return module.eval()
 
 
 def compressed_parameters(checkpoint: Checkpoint, module: nn.Module) -> set[str]:
