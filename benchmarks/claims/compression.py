@@ -182,7 +182,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/howto/int8.md",
         "storage-accuracy-bundled-bolt",
-        "`bundled-bolt` with its attention at 0.25, in int8, has {WQL:.3f} of its WQL",
+        "`bundled-bolt` with its attention cut by `--method joint --attention-ratio 0.25`, in int8, has "
+        "{WQL:.3f} of its WQL",
         lambda found: found["forms"]["joint-int8"],
     ),
     *(

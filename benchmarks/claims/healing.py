@@ -155,8 +155,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "heal-bundled-2",
-        "The cut costs 3 % of both scores; of that healing wins back, by seed, a quarter or most in WQL, and a fifth "
-        "in MASE. The control gains 1 % of WQL",
+        "The cut costs 3 % of both scores; of that healing wins back a quarter (seed 0) or most (seed 1) in WQL, and a "
+        "fifth in MASE. The control gains 1 % of WQL",
         holds=a_part_is_won_back,
     ),
     Prose(PAGE, "heal-bundled-bolt", "The three seeds above differ by up to {most:.1f} %.", between_seeds),

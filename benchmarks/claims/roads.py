@@ -112,7 +112,12 @@ CLAIMS: tuple[Claim, ...] = (
         quoted,
         holds=without_bfloat16,
     ),
-    Prose("README.md", EARLIER, "on one with them an earlier version took {many:.2f} and {one:.2f}", quoted),
+    Prose(
+        "README.md",
+        EARLIER,
+        "on a processor with bfloat16 units an earlier version took {many:.2f} and {one:.2f}",
+        quoted,
+    ),
     Prose(PAGE, NAME, "The times above are of a processor without bfloat16 units", holds=without_bfloat16),
     Prose(
         PAGE,

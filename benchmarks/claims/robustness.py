@@ -91,9 +91,9 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "load-beyond",
-        "killed every few seconds for {minutes:.0f} minutes, {kills} times; {resumed} times a part was killed "
-        "too often, the command ended and `--resume` went on. Forecasts that ended so, equal to the byte "
-        "to what one process writes: {forecasts}",
+        "killed every few seconds for {minutes:.0f} minutes, {kills} times; {resumed} times Ray gave up on a "
+        "part and the command ended, to be continued with `--resume`. Forecasts of the whole file that were completed "
+        "so, equal byte for byte to those of a single process: {forecasts}",
         lambda found: found["workers"],
         holds=lambda found: found["workers"]["identical"],
         moves=0.5,

@@ -38,8 +38,8 @@ def run(
         opt.value(
             "--suite",
             "NAME|FILE",
-            "embedded (default), chronos-in-domain, chronos-zero-shot, or a YAML file; fev:fev-bench, fev:fev-mini, "
-            "fev:chronos-zero-shot, or fev:FILE for tasks of fev; gift-eval, with --data.",
+            "embedded (default), chronos-in-domain, chronos-zero-shot, generated, or a YAML file; fev:fev-bench, "
+            "fev:fev-mini, fev:chronos-zero-shot, or fev:FILE for tasks of fev; gift-eval, with --data.",
         ),
     ] = None,
     data: Annotated[str | None, opt.value("--data", "DIR", "Folder of local data files.")] = None,
