@@ -47,7 +47,7 @@ SETTINGS: dict[str, list[str]] = {
     "docs/howto/choosing.md": ["`joint+stream` at 0.", "attention at 0.", "heads at 0.15"],
     "docs/howto/evaluate.md": ["0.8 is calibrated", "of 1.32 and more"],
     "docs/howto/heal.md": ["at 0.075 of"],
-    "docs/howto/int8.md": ["at 0.25, in int8"],
+    "docs/howto/int8.md": ["--attention-ratio 0.25`, in int8"],
     "docs/howto/text.md": ["T5 to 0.15", "by 2.5."],
     "docs/index.md": ["Python 3.10"],
     "docs/runtime.md": ["keep 0.15 of"],
