@@ -15,6 +15,7 @@ from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from rankscope.engine.device import resolve_device
 from rankscope.errors import OptionError
 from rankscope.train import processes
 from rankscope.train.config import PretrainConfig
@@ -51,10 +52,11 @@ def training_arguments(config: PretrainConfig, run: Path, device: str, workers: 
         workers: data-loading processes per training process.
 
     Raises:
-        OptionError: invalid device, or a negative number of workers.
+        OptionError: invalid device, one that is not there, or a negative number of workers.
     """
     if device not in ("auto", "cpu", "cuda", "cuda:0"):
         raise OptionError(f"device {device!r} cannot be chosen for training: set CUDA_VISIBLE_DEVICES, use cuda.")
+    resolve_device(device)
     if workers < 0:
         raise OptionError(f"workers is {workers}: it must be at least 0.")
     decay = {"num_decay_steps": config.decay_steps} if config.schedule == "warmup_stable_decay" else {}

@@ -31,6 +31,8 @@ from rankscope.train.stream import BoltCollator, GroupCollator, ScaledCollator, 
 from rankscope.train.teaching import Taught, answers, taught_loss
 
 RECORD = "pretrain.json"
+READ = ("corpus_version", CHECKSUMS)
+"""Settings of a run, beside its config, that say what it has read."""
 MAY_CHANGE = ("log_steps", "save_steps", "keep_steps", "validation", "spectra")
 """Settings that a resumed run may change: none of them changes a bit of a weight. All others do:
 activations that are computed again, and compiled networks, round differently.
@@ -95,8 +97,9 @@ def pretrain(
         tensorboard: also write event files, into the folder ``tensorboard``.
 
     Returns:
-        The report. The folder also holds ``pretrain.json`` (config, report, and what was lowered on the way, if
-        anything), ``loss.csv`` and, where the config
+        The report. The folder also holds ``pretrain.json`` (config; as ``beside`` the arithmetic, the number
+        of processes, the version of generated series and the checksums of what was read; report; what was lowered on
+        the way, if anything), ``loss.csv`` and, where the config
         asks for them, ``validation.csv`` and ``spectra.parquet``.
 
     Raises:
@@ -248,6 +251,9 @@ def _finished(config: PretrainConfig, kept: TrainingRun) -> PretrainReport | Non
         changed = differences(config_from_dict(found["config"]), config)
         if any(name.partition(".")[0] not in MAY_CHANGE for name, *_ in changed):
             return None
+        was, now = found.get("beside", {}), kept.store.settings or {}  # records of earlier versions do not have it
+        if any(name in was and was[name] != now.get(name) for name in READ):
+            return None
         report = replace(codec.parse(PretrainReport, found["report"]), folder=str(kept.target))
     except (ValueError, KeyError, TypeError):
         return None
@@ -344,7 +350,9 @@ def _save(
     with atomic_folder(kept.target, force=kept.replaces) as folder:
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
-        written: dict[str, Any] = {"config": config, "report": report}
+        fields, settings = codec.plain(config), kept.store.settings or {}
+        beside = {name: value for name, value in settings.items() if name not in fields}
+        written: dict[str, Any] = {"config": config, "beside": beside, "report": report}
         if kept.changes:
             written["changes"] = kept.changes
         codec.write(folder / RECORD, written, indent=2)

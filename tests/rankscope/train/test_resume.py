@@ -271,6 +271,20 @@ def test_a_finished_run_is_not_repeated_and_another_one_not_replaced(tiny, tmp_p
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == files
 
 
+@pytest.mark.parametrize("reading", ["files"], indirect=True)
+def test_a_finished_run_on_other_data_is_another_one(reading, tiny, tmp_path):
+    config, file = reading
+    report = pretrain(config, tmp_path / "out", device="cpu")
+    assert pretrain(config, tmp_path / "out", device="cpu", resume=True) == report
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(OutputError, match="exists already"):
+        pretrain(config, tmp_path / "out", device="cpu", resume=True)
+    record = json.loads((tmp_path / "out" / "pretrain.json").read_text())
+    assert record.pop("beside")["arithmetic"] in ("fp32", "bf16")  # as releases before this one wrote it
+    (tmp_path / "out" / "pretrain.json").write_text(json.dumps(record))
+    assert pretrain(config, tmp_path / "out", device="cpu", resume=True) == report
+
+
 def fake_snapshot(run, step, whole=True):
     folder = run / f"checkpoint-{step}"
     folder.mkdir(parents=True)

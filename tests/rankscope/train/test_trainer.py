@@ -43,6 +43,14 @@ def test_random_states_are_the_callers_afterwards(tmp_path, tiny):
     assert after == before
 
 
+def test_a_gpu_that_is_not_there_is_refused(tmp_path, tiny, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OptionError, match="asks for a GPU that torch does not see"):
+        pretrain(tiny(precision="fp32"), tmp_path / "model", device="cuda")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_the_seed_decides(tmp_path, tiny, curve):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
