@@ -16,6 +16,7 @@ RESULTS: tuple[Result, ...] = (
     Result("runtime-slow", "benchmarks/runtime.py --slow --sizes tiny --batches 1,8 --rounds 3", minutes=6, timed=True),
     Result("runtime-mini-small", "benchmarks/runtime.py --sizes mini,small --rounds 3", minutes=40, older=True),
     Result("parts", "benchmarks/parts.py", minutes=1, timed=True),
+    Result("half-precision", "benchmarks/half_precision.py", minutes=2, timed=True, older=True),
     Result("peers", f"benchmarks/peers.py {DEV} --rounds 5", 7, timed=True, path=f"{DRAWN}/peers.json"),
     Result("growth", "benchmarks/growth.py", minutes=10, timed=True),
     Result("stream", "benchmarks/stream.py --series 120000 --rounds 3", minutes=6, timed=True),
@@ -350,6 +351,15 @@ CLAIMS: tuple[Claim, ...] = (
         for page in ("docs/howto/choosing.md", "docs/howto/student.md")
     ),
     Block("docs/runtime.md", "parts", ("parts",), parts, moves=0.1),
+    Prose(
+        "docs/runtime.md",
+        "half-precision",
+        "they take {bundled[ratio][median]:.1f} (`bundled`), {bundled-bolt[ratio][median]:.1f} (`bundled-bolt`) and "
+        "{bundled-2[ratio][median]:.1f} (`bundled-2`) times as long as in float32",
+        lambda found: found["models"],
+        holds=lambda found: found["chosen"] == "float32" and "avx512_bf16" not in found["machine"]["units"],
+        moves=0.2,
+    ),
     Prose(
         PAGE,
         "shards",

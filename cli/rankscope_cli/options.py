@@ -152,6 +152,15 @@ BatchSize = Annotated[int, count("--batch-size", "Series per batch.", RUNTIME)]
 Seed = Annotated[int, value("--seed", "N", "Random seed.", RUNTIME, min=0, max=LARGEST_SEED)]
 Device = Annotated[str, value("--device", "|".join(DEVICES), "Device to run on.", RUNTIME, callback=known_device)]
 Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Model dtype (default: as stored).", RUNTIME)]
+ComputeDtype = Annotated[
+    choices.Dtype | None,
+    choice(
+        "--dtype",
+        choices.Dtype,
+        "Compute dtype (default: as stored; float32 on a CPU that has no instructions for that).",
+        RUNTIME,
+    ),
+]
 Float32 = Annotated[
     choices.Dtype | None, choice("--dtype", choices.Dtype, "Only float32; spectra are computed in float64.", RUNTIME)
 ]

@@ -31,7 +31,7 @@ class Forecasting:
         batch_size: series per batch.
         seed: seed of sampling.
         device: ``cpu``, ``cuda`` or ``auto``.
-        dtype: compute dtype (default: the checkpoint's).
+        dtype: compute dtype (default: see `rankscope.load_pipeline`).
         runtime: ``auto``, ``fast`` or ``stock``; see `rankscope.load_pipeline`.
         revision: branch, tag or commit of a hub model.
     """

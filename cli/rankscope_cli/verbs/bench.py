@@ -48,7 +48,7 @@ def run(
     force: opt.Force = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
-    dtype: opt.Dtype = None,
+    dtype: opt.ComputeDtype = None,
     runtime: Annotated[
         choices.BenchRuntime,
         opt.choice(

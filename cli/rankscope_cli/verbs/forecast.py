@@ -89,7 +89,7 @@ def run(
     force: opt.Force = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
-    dtype: opt.Dtype = None,
+    dtype: opt.ComputeDtype = None,
     runtime: opt.Runtime = "auto",
     revision: opt.Revision = None,
     seed: opt.Seed = 0,

@@ -96,7 +96,7 @@ def run(
     json: opt.Json = False,
     batch_size: opt.BatchSize = 32,
     device: opt.Device = "auto",
-    dtype: opt.Dtype = None,
+    dtype: opt.ComputeDtype = None,
     runtime: opt.Runtime = "stock",
     revision: opt.Revision = None,
     seed: opt.Seed = 0,

@@ -60,7 +60,7 @@ class Case:
     Attributes:
         model: hub id, local folder, bundled name, or naive, seasonal-naive, auto-ets, auto-theta.
         runtime: ``fast``, ``stock``, ``compile``, or ``local`` for a model without a checkpoint.
-        dtype: compute dtype; None for the stored one.
+        dtype: compute dtype; None for the default of `rankscope.load_pipeline`.
         batch: series per forecast.
         num_samples: sample paths per series.
         horizon: steps.

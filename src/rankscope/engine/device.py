@@ -11,6 +11,8 @@ from rankscope.choices import DTYPES, known_device
 from rankscope.errors import OptionError, unknown_choice
 
 _TORCH = {name: getattr(torch, name) for name in DTYPES}
+_INSTRUCTIONS = {torch.bfloat16: ("avx512_bf16", "amx_tile"), torch.float16: ("amx_fp16",)}
+"""Instructions of CPUs that multiply numbers of a half-precision format, any of which will do."""
 
 
 def resolve_device(device: str | torch.device) -> str:
@@ -32,7 +34,7 @@ def resolve_device(device: str | torch.device) -> str:
 
 
 def resolve_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    """Return the torch dtype of a name; None stays None and means the stored format.
+    """Return the torch dtype of a name; None stays None and means a default.
 
     >>> resolve_dtype("bfloat16")
     torch.bfloat16
@@ -46,6 +48,29 @@ def resolve_dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if name not in _TORCH:
         raise OptionError(unknown_choice("dtype", name, DTYPES))
     return _TORCH[name]
+
+
+def computing_dtype(device: str, stored: torch.dtype) -> torch.dtype:
+    """Return the format that a model computes in where none is asked for: as it is stored, or float32.
+
+    A CPU without instructions for a half-precision format emulates it, and takes several times as long as in float32.
+    The processor decides and no measurement, so that a machine always computes in the same format.
+
+    >>> computing_dtype("cuda", torch.bfloat16), computing_dtype("cpu", torch.float32)
+    (torch.bfloat16, torch.float32)
+
+    Args:
+        device: as `resolve_device` gives it.
+        stored: format of the checkpoint.
+    """
+    return torch.float32 if device == "cpu" and not _has_products(stored) else stored
+
+
+def _has_products(dtype: torch.dtype) -> bool:
+    """True if the processor has instructions for products of numbers in this format."""
+    # torch names them in private functions alone; of processors, and in releases, that lack them float32 is taken
+    known = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in _INSTRUCTIONS.get(dtype, ()))
+    return dtype not in _INSTRUCTIONS or any(found() for found in known if found is not None)
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -76,6 +101,4 @@ def fast_products(device: str, width: int) -> contextlib.AbstractContextManager[
 
 def in_bfloat16(device: str, width: int) -> bool:
     """True if `fast_products` rounds."""
-    # torch names them in private functions alone; a release without them gets float32
-    known = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
-    return device == "cpu" and width >= WIDE and any(found() for found in known if found is not None)
+    return device == "cpu" and width >= WIDE and _has_products(torch.bfloat16)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
-from rankscope.choices import RUNTIMES
-from rankscope.engine.device import resolve_device, resolve_dtype
+from rankscope.choices import DTYPES, RUNTIMES
+from rankscope.engine.device import computing_dtype, resolve_device, resolve_dtype
 from rankscope.errors import CheckpointError, FamilyError, OptionError, RankscopeError, unknown_choice
 from rankscope.families import Family
 
@@ -36,7 +36,8 @@ def load_pipeline(
     Args:
         model: an open checkpoint, a bundled name, a local folder or a hub id (default: the bundled model).
         device: ``cpu``, ``cuda`` (or ``cuda:N``) or ``auto``.
-        dtype: compute dtype (default: from the config; bfloat16 for the bundled models).
+        dtype: compute dtype (default: that of the checkpoint, bfloat16 for the bundled models; float32 on a CPU that
+            has no instructions for it, see `rankscope.engine.device.computing_dtype`).
         revision: branch, tag or commit of a hub model.
         runtime: ``stock``; ``fast`` for `rankscope.forecast`, with the same greedy forecasts and quantiles in float32
             (half precision rounds otherwise), and sample paths from the same distribution but other random numbers;
@@ -60,7 +61,7 @@ def load_pipeline(
 
     try:
         pipeline = BaseChronosPipeline.from_pretrained(
-            str(checkpoint.folder), device_map=target, dtype=kind if kind is not None else "auto"
+            str(checkpoint.folder), device_map=target, dtype=kind or _default_dtype(checkpoint, target)
         )
     except RankscopeError:
         raise
@@ -75,6 +76,14 @@ def load_pipeline(
 
     own_weights(module, checkpoint)
     return make_fast(pipeline)
+
+
+def _default_dtype(checkpoint: Checkpoint, device: str) -> torch.dtype | str:
+    """``auto``, which is the format that the config names, or else that of the weights; or what is computed instead."""
+    named = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
+    stored = getattr(torch, named) if named in DTYPES else checkpoint.dtype
+    computed = computing_dtype(device, stored)
+    return "auto" if computed == stored else computed
 
 
 def resolve_runtime(runtime: str, family: Family, device: str) -> str:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from rankscope import load_pipeline, measure_spectrum, open_checkpoint
 from rankscope.compress import Budget, CompressOptions, compress, write
 from rankscope.compress.calibration import calibrate, calibration_set
+from rankscope.engine.device import computing_dtype
 from rankscope.errors import CheckpointError, OptionError, RankscopeError
 from rankscope.families.weight_layout import scale_name
 from rankscope.numerics import FactoredMatrix
@@ -235,7 +236,7 @@ def test_dtype_is_the_format_of_the_rest(dtype: str, make: Callable[..., Path], 
     kind = getattr(torch, dtype)
     assert {tensor.dtype for tensor in weights(small).values()} == {torch.int8, torch.bfloat16, kind}
     pipeline = load_pipeline(small)
-    assert pipeline.inner_model.dtype == kind
+    assert pipeline.inner_model.dtype == computing_dtype("cpu", kind)
     compress(small, CompressOptions(storage="float"), out=tmp_path / "back")
     assert {tensor.dtype for tensor in weights(tmp_path / "back").values()} == {kind}
 

@@ -11,6 +11,7 @@ from chronos import BaseChronosPipeline
 
 from rankscope import load_pipeline
 from rankscope.compress import CompressOptions, compress
+from rankscope.engine.device import computing_dtype
 from rankscope.errors import CheckpointError, FamilyError, OptionError
 from rankscope.forecast import make_fast
 
@@ -56,9 +57,11 @@ def test_stock_checkpoints_load_as_chronos_loads_them(shared_folder: Path) -> No
 
     for name in ("dummy-chronos-model", "dummy-chronos-bolt-model", "dummy-chronos2-model"):
         folder = shared_folder / "models" / name
-        stock, ours = BaseChronosPipeline.from_pretrained(str(folder)), load_pipeline(folder)
+        stored = BaseChronosPipeline.from_pretrained(str(folder)).inner_model.dtype
+        ours = load_pipeline(folder)
+        assert ours.inner_model.dtype == computing_dtype("cpu", stored)
+        stock = BaseChronosPipeline.from_pretrained(str(folder), dtype=ours.inner_model.dtype)
         assert type(stock) is type(ours)
-        assert stock.inner_model.dtype == ours.inner_model.dtype
         made = []
         for pipeline in (stock, ours):
             torch.manual_seed(0)
@@ -73,6 +76,21 @@ def test_dtype_is_taken(kind: str, tmp_path: Path, write_checkpoint: Any, tiny_c
     assert load_pipeline(folder, dtype="bfloat16").inner_model.dtype == torch.bfloat16
     assert load_pipeline(folder, dtype=torch.bfloat16).inner_model.dtype == torch.bfloat16
     assert not load_pipeline(folder).inner_model.training
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("runtime", ["stock", "auto"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_is_computed_where_the_processor_multiplies_it(
+    kind: str, runtime: str, there: bool, tmp_path: Path, write_checkpoint: Any, tiny_config: Any, monkeypatch: Any
+) -> None:
+    for name in ("avx512_bf16", "amx_tile"):
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda: there)
+    folder = write_checkpoint(tmp_path / "m", tiny_config(kind), dtype=torch.bfloat16)
+    computed = torch.bfloat16 if there else torch.float32
+    assert load_pipeline(folder, runtime=runtime).inner_model.dtype == computed
+    for dtype in ("bfloat16", "float32"):
+        assert load_pipeline(folder, dtype=dtype, runtime=runtime).inner_model.dtype == getattr(torch, dtype)
 
 
 def test_pickles_are_refused(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
