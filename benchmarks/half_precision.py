@@ -7,6 +7,8 @@ Both formats of a bundled model forecast the same series in turns, in the runtim
 
 from __future__ import annotations
 
+from functools import partial
+
 from provenance import conditions, origin, parser, save, spread
 
 MODELS = {"bundled": 2, "bundled-bolt": 32, "bundled-2": 32}
@@ -29,7 +31,7 @@ def main() -> None:
         series = list(torch.randn(count, CONTEXT, generator=torch.Generator().manual_seed(0)).cumsum(1))
         pipelines = {name: load_pipeline(model, dtype=name, runtime="auto") for name in ("bfloat16", "float32")}
         forecasts = {
-            name: timed(lambda one=one: one.predict_quantiles(series, prediction_length=HORIZON))
+            name: timed(partial(one.predict_quantiles, series, prediction_length=HORIZON))
             for name, one in pipelines.items()
         }
         taken = alternate(forecasts, options.rounds)
