@@ -38,7 +38,7 @@ def main() -> None:
         ratio = spread([slow / fast for slow, fast in zip(taken["bfloat16"], taken["float32"], strict=True)])
         models[model] = {**{f"{name}_seconds": spread(times) for name, times in taken.items()}, "ratio": ratio}
         print(f"{model:14} bfloat16 takes {ratio['median']:.2f} times as long as float32", flush=True)
-    facts = origin("half-precision", "src/rankscope/forecast", "src/rankscope/engine/device.py")
+    facts = origin("half_precision", "src/rankscope/forecast", "src/rankscope/engine/device.py")
     chosen = str(computing_dtype("cpu", torch.bfloat16)).removeprefix("torch.")
     save(
         {**facts, "conditions": {"before": before, "after": conditions()}, "chosen": chosen, "models": models},
