@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jaxtyping
 import pytest
 import torch
 from jaxtyping import config, install_import_hook
@@ -34,7 +38,45 @@ def _modules_with_axes() -> list[str]:
     ]
 
 
+CHECKED = 20
+"""Calls of a function whose types are checked in one test. Later ones would find little and take half of the time."""
+_calls: Counter[int] = Counter()
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def _first_calls_typed(*functions: Any, **settings: Any) -> Any:
+    """Take the place of `jaxtyping.jaxtyped`, by which the hook decorates functions and dataclasses."""
+    decorate = _jaxtyped(*functions, **settings)
+    if functions:
+        return decorate
+
+    def decorated(function: Any) -> Any:
+        if not inspect.isfunction(function):
+            return decorate(function)
+        code, typed = id(function.__code__), []  # a function within another one has one code and many objects
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if _calls[code] >= CHECKED:
+                return function(*args, **kwargs)
+            _calls[code] += 1
+            if not typed:
+                typed.append(decorate(function))
+            return typed[0](*args, **kwargs)
+
+        return call
+
+    return decorated
+
+
+jaxtyping.jaxtyped = _first_calls_typed
 install_import_hook(_modules_with_axes(), "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def _calls_anew() -> None:
+    """Check the types of the first calls in every test."""
+    _calls.clear()
 
 
 def pytest_collection_finish() -> None:
