@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-FILE = Path(__file__).parents[2] / "docs" / "run_blocks.py"
-pytestmark = pytest.mark.skipif(not FILE.is_file(), reason="the docs are not beside the tests")
-
-
-@pytest.fixture(scope="module")
-def runner() -> ModuleType:
-    sys.path.insert(0, str(FILE.parent))  # as when it is run as a script
-    spec = importlib.util.spec_from_file_location("run_blocks", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
 
 
 def page(folder: Path, *blocks: str, name: str = "page.md") -> list[str]:
@@ -115,7 +98,7 @@ def test_the_readme_is_run_with_all_pages_and_not_with_one(
     for words in ([], ["index.md"]):
         assert runner.main(words) == 0
         ran.append(capsys.readouterr().out)
-    pages = sum(1 for _ in FILE.parent.rglob("*.md"))
+    pages = sum(1 for _ in runner.DOCS.rglob("*.md"))
     assert [text.splitlines()[-1].split(";")[0] for text in ran] == [
         f"{pages + 1} ran, 0 failed, 0 left out",
         "1 ran, 0 failed, 0 left out",
@@ -164,7 +147,7 @@ def test_a_block_that_hangs_is_ended(runner: ModuleType, tmp_path: Path) -> None
 
 
 def test_the_pages_can_be_run_as_written(runner: ModuleType) -> None:
-    pages = [*FILE.parent.rglob("*.md"), FILE.parents[1] / "README.md"]
+    pages = [*runner.DOCS.rglob("*.md"), runner.DOCS.parent / "README.md"]
     steps = [step for page in pages for step in runner.read_steps(page, page.read_text("utf-8"))]
     assert len(steps) > 50
     assert sum(bool(step.not_run) for step in steps) < len(steps) / 3
