@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 from huggingface_hub import constants
 
+from rankscope.compress.calibration import sources
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -69,6 +71,10 @@ def test_the_whole_check_runs_on_a_cache_of_the_hub(
     """Random weights are no published ones: exit code 1 after all steps, with the baseline's row in place."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for name in ("DEFAULT", "PROBE"):
+        monkeypatch.setattr(sources, name, "mixture:16")
+    monkeypatch.setattr(sources, "PATCHES", 32)
+    monkeypatch.setattr(sources, "PATCHES_PROBE", "mixture:16")
     from typer.testing import CliRunner
 
     from rankscope_cli.app import app

@@ -314,7 +314,7 @@ def test_a_series_without_a_number_gets_a_warning_and_a_forecast_of_none(cli: An
 def test_too_short_series(refused: Callable[..., str], chronos_t5_folder: Path) -> None:
     write_series("series.csv", months(["1", "2", "3"]))
     Path("suite.yaml").write_text("- {name: series, file: series.csv, prediction_length: 4, offset: -4}\n")
-    assert "series" in refused("eval", "naive", "--suite", "suite.yaml", "--data", ".")
+    assert "has 3 values, but 1 window of 4 steps" in refused("eval", "naive", "--suite", "suite.yaml", "--data", ".")
     line = refused("flow", chronos_t5_folder, "--signal", "series.csv", "--length", 16)
     assert "too short" in line
 

@@ -138,7 +138,7 @@ def test_a_loss_in_place_of_a_size(
     cli: Callable[..., Any], document: Callable[..., Any], bolt_folder: Path, suite: Path, tmp_path: Path
 ) -> None:
     """So much is allowed that the least size holds; score and bound are those that eval measures."""
-    how = ("--max-loss", "1", "--suite", suite, "--allocation", "energy")
+    how = ("--max-loss", "1", "--suite", suite, "--allocation", "energy", "--calibration", "mixture:16")
     result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert "warning: the size is chosen on 3 sources of data: below 10 the bound of the loss is rough." in result.stderr
     report = json.loads((tmp_path / "small" / "compress.json").read_text())
@@ -211,7 +211,7 @@ def test_the_search_is_lines_and_shown(
 
     monkeypatch.setattr("rankscope_eval.Scorer.score_baseline", lambda *_: None)
     monkeypatch.setattr("rankscope_cli.loss_bound._bounded", known)
-    how = ("--max-loss", "0.1", "--allocation", "energy", "--max-series", 3, "--seed", 5)
+    how = ("--max-loss", "0.1", "--allocation", "energy", "--calibration", "mixture:16", "--max-series", 3, "--seed", 5)
     result = cli("compress", bolt_folder, *how, "--out", tmp_path / "small")
     assert result.exit_code == 0, result.stderr
     assert (asked["baseline"].source, asked["how"].seed) == (str(bolt_folder), 5)

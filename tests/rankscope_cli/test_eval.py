@@ -155,11 +155,7 @@ def test_one_window_of_a_file_is_its_last_values(cli: Any, sales: pd.DataFrame) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (SALES, "--input requires --horizon STEPS"),
-        ((*SALES, "-H", "6", "--suite", "embedded"), "--suite selects a suite, and --input replaces it"),
         ((*SALES, "-H", "6", "--tasks", "nile"), "--tasks selects a suite, and --input replaces it"),
-        (("eval", "naive", "--windows", "3"), "--windows requires --input FILE"),
-        (("eval", "naive", "--season-length", "3"), "--season-length requires --input FILE"),
         (("eval", "naive", "--id-column", "shop"), "--id-column requires --input FILE"),
         ((*SALES, "-H", "30", "--windows", "2", "--id-column", "shop"), "series 'a' has 60 values"),
         (("eval", "naive", "--input", "none.csv", "-H", "6"), "none.csv"),

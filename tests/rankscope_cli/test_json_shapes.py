@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-SMALL = ("--n", "2", "--length", "16")
-
 
 @pytest.mark.parametrize("flags", [(), ("--ranks-only",), ("--sites", "all")])
 def test_spectrum(document: Any, chronos_t5_folder: Path, flags: tuple[str, ...]) -> None:
@@ -43,15 +41,6 @@ def test_eval(document: Any, forecaster_folder: Path) -> None:
     assert result["schema"] == "rankscope/eval@1"
     assert {row["dataset"] for row in result["rows"]} == {"nile", "co2"}
     assert {row["baseline"] for row in result["summary"]} == {"seasonal-naive"}
-
-
-@pytest.mark.parametrize("family", ["chronos_t5_folder", "bolt_folder"])
-def test_flow_and_embed(document: Any, request: pytest.FixtureRequest, family: str) -> None:
-    folder = request.getfixturevalue(family)
-    flow = document("flow", folder, *SMALL)
-    assert flow["schema"] == "rankscope/flow@1"
-    embed = document("embed", folder, *SMALL)
-    assert embed["schema"] == "rankscope/embed@1"
 
 
 def test_forecast(document: Any, forecaster_folder: Path, monthly_csv: Path) -> None:

@@ -116,9 +116,6 @@ def test_another_config_does_not_resume_a_run(refused, run_yaml, tmp_path):
     ("text", "named"),
     [
         ("learning_rate: fast", "learning_rate is 'fast': it must be a number."),
-        ("max_steps: '100'", "max_steps is '100': it must be a whole number."),
-        ("compile: yes-please", "compile is 'yes-please': it must be true or false."),
-        ("spectra: {steps: 5}", "spectra.steps is 5: it must be a list."),
         ("spectra: {every: -3}", "spectra.every is -3: it must be at least 0."),
         ("keep_steps: [5, -1]", "keep_steps is -1: it must be at least 0."),
         ("model: {dropout_rate: 1.5}", "model.dropout_rate is 1.5: it must lie in [0, 1)."),
@@ -171,7 +168,7 @@ def test_a_result_of_before_this_was_counted_is_still_a_result(cli, document, da
     damaged_shards.write_text(damaged_shards.read_text().replace("shards:", "# shards:"))
     printed = cli(*command)
     assert printed.exit_code == 0, printed.stderr
-    assert "left out" not in printed.stdout
+    assert "skipped" not in printed.stdout
     record = json.loads((out / "pretrain.json").read_text())
     assert record["report"].pop("skipped") == 0
     (out / "pretrain.json").write_text(json.dumps(record))

@@ -93,8 +93,6 @@ def test_options_of_a_cluster_need_one(tmp_path: Path, series: Path, refused: An
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--horizon", "0"), "--horizon"),
-        (("--horizon", "2", "--resume", "--force"), "mutually exclusive"),
         (("--horizon", "2", "--context", "0"), "--context"),
         (("--horizon", "2", "--num-samples", "0"), "--num-samples"),
     ],

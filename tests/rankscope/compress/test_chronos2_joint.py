@@ -100,9 +100,9 @@ def captured(toy: Checkpoint, modules: list[str]) -> dict[str, Tensor]:
 
 
 def searched(target: Tensor, rank: int) -> float:
-    """The least ‖target − X Y‖² that gradient descent finds from eight random starts."""
+    """The least ‖target − X Y‖² that gradient descent finds from two random starts; it has no worse local minima."""
     best = float("inf")
-    for seed in range(8):
+    for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
         shapes = ((target.shape[0], rank), (rank, target.shape[1]))
         x, y = (torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ CPU = torch.device("cpu")
 
 def test_free_memory_is_some_of_the_machine_s() -> None:
     free = free_bytes(CPU)
-    assert free is None or 2**20 < free < 2**46
+    assert 2**20 < free < 2**46 if sys.platform == "linux" else free is None or free > 2**20
 
 
 @pytest.mark.parametrize(("free", "each", "fits"), [(1000, 60, 10), (1000, 1, 16), (10, 60, 1), (None, 60, 16)])

@@ -122,8 +122,10 @@ def test_gradients_reach_both_factors(kind: str, tiny_config: Any) -> None:
     loss.backward()
     for name, layer in model.named_modules():
         if isinstance(layer, FactoredLinear) and "output_patch" not in name:
-            assert layer.up.weight.grad is not None, name
-            assert layer.down.weight.grad is not None, name
+            alone = kind != "chronos-t5" and name.endswith((".q", ".k"))  # one key: the scores make no difference
+            for factor in (layer.up, layer.down):
+                assert factor.weight.grad.isfinite().all(), name
+                assert alone or factor.weight.grad.abs().sum() > 0, name
 
 
 @pytest.mark.parametrize("storage", ["float", "int8"])

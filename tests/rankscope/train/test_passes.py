@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 import torch
+from torch import Tensor
 
+from rankscope.train import loop
 from rankscope.train.config import ModelShape, PretrainConfig
 from rankscope.train.data.mixture import Mixture
 from rankscope.train.logs import LOSSES, read_rows
@@ -110,8 +112,16 @@ def test_the_stock_pass_is_back_afterwards() -> None:
     assert not {"forward"} & (set(model.encoder.__dict__) | set(model.decoder.__dict__))
 
 
-def test_auto_is_what_a_timed_product_says() -> None:
-    expected = "bf16" if multiplies_bfloat16() else "fp32"
+@pytest.mark.parametrize(("half", "expected"), [(0.1, "bf16"), (0.9, "fp32"), (3.0, "fp32")])
+def test_auto_is_what_a_timed_product_says(half: float, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def product(one: Tensor, other: Tensor) -> None:
+        clock[0] += half if one.dtype == torch.bfloat16 else 1.0
+
+    monkeypatch.setattr(torch, "mm", product)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(loop, "multiplies_bfloat16", multiplies_bfloat16.__wrapped__)
     assert resolve_precision(PretrainConfig(precision="auto"), "cpu") == expected
     assert resolve_precision(PretrainConfig(precision="fp32"), "cpu") == "fp32"
 

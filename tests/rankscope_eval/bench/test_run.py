@@ -23,7 +23,7 @@ from rankscope_eval.bench.case import LOCAL, checked
 from rankscope_eval.bench.children import CaseError, Child
 from rankscope_eval.bench.counts import cache_bytes, phases
 from rankscope_eval.bench.turns import Spread, ratios
-from rankscope_eval.bench.worker import local
+from rankscope_eval.bench.worker import local, opened
 
 
 def test_a_forecast_is_timed() -> None:
@@ -53,11 +53,11 @@ def test_batch_sizes_that_are_timed_together_take_turns(monkeypatch: pytest.Monk
     assert [one.batch for one in together.ratios] == [1, 2]
 
 
-@pytest.mark.slow
 def test_the_context_is_the_models_own_where_that_is_shorter() -> None:
-    settings = Settings(batches=(1,), num_samples=1, horizon=1, context=512, rounds=1, threads=1)
-    rows = run_bench(["bundled:fast", "bundled-bolt:fast", "naive"], settings).rows
-    assert [row.context for row in rows] == [256, 512, 512]
+    cases = [
+        Case(model, "fast", batch=1, num_samples=1, horizon=1, context=512) for model in ("bundled", "bundled-bolt")
+    ]
+    assert [opened(case)[2]["context"] for case in cases] == [256, 512]
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_automatic_models_are_fitted_in_a_process_per_core_whose_memory_counts()
 @pytest.mark.slow
 def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any, work_of: Any) -> None:
     model, bolt = str(folder("chronos-t5")), str(folder("chronos-bolt"))
-    settings = Settings(batches=(1, 3), num_samples=2, horizon=4, context=16, rounds=2, threads=1)
+    settings = Settings(batches=(3,), num_samples=2, horizon=4, context=16, rounds=2, threads=1)
     reported: list[tuple[int, int, str]] = []
     report = run_bench(
         [f"{model}:fast:bfloat16", f"{bolt}:stock", "naive"],
@@ -84,7 +84,7 @@ def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any, work_of: A
     )
     rows = {(row.label, row.batch): row for row in report.rows}
     labels = [f"{model}:stock:float32", f"{model}:fast:bfloat16", f"{bolt}:stock", "naive:local"]
-    assert list(rows) == [(label, batch) for batch in (1, 3) for label in labels]
+    assert list(rows) == [(label, 3) for label in labels]
     stock, fast = rows[labels[0], 3], rows[labels[1], 3]
     assert (stock.runtime, stock.dtype, fast.dtype, rows[labels[2], 3].dtype) == (
         "stock",
@@ -103,15 +103,15 @@ def test_a_report_of_two_runtimes_a_peer_and_a_reference(folder: Any, work_of: A
     assert all(row.peak_bytes > 0 and row.threads == 1 for row in report.rows)
     assert max(row.loaded_bytes for row in report.rows) < 60e6  # imports are no memory of a toy model
     assert stock.tokens_per_second == 3 * 2 * 4 / stock.seconds.median
-    assert rows["naive:local", 1].roofline_seconds is None
+    assert rows["naive:local", 3].roofline_seconds is None
     over = {(one.label, one.batch): one for one in report.ratios}
     assert over.keys() == rows.keys()
-    assert over[labels[0], 1].seconds == Spread(1.0, 1.0, 1.0)
+    assert over[labels[0], 3].seconds == Spread(1.0, 1.0, 1.0)
     assert over[labels[1], 3].seconds == ratios(fast.turns, stock.turns)
     assert {one.dtype for one in report.rates} == {"float32", "bfloat16"}
     document = json.loads(json.dumps(codec.plain(report)))
     assert document["schema"] == "rankscope/bench@1"
-    assert len(report.to_frame()) == 8
+    assert len(report.to_frame()) == 4
     assert reported[-1][0] == reported[-1][1]
 
 
