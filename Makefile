@@ -43,10 +43,10 @@ browser: ## Install Debian's Chromium for the browser tests, where root and apt-
 	else echo 'no Chromium here, and none could be installed: the browser tests will be skipped'; fi
 
 test test-slow: export OMP_NUM_THREADS ?= 1
-test: $(STAMP) ## Run the quick tests, a process per core (about 5 minutes on two)
+test: $(STAMP) ## Run the quick tests, a process per core (5 to 15 minutes on two, by processor)
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist worksteal --durations=10 -q
 
-test-slow: $(STAMP) ## Run the slow ones: processes, kills, training, Ray, Chromium (12 minutes)
+test-slow: $(STAMP) ## Run the slow ones: processes, kills, training, Ray, Chromium (10 to 25 minutes)
 	$(BIN)/python -m pytest -m slow -n $(JOBS) --dist worksteal --durations=10 -q
 
 test-at: $(STAMP) ## Run all tests of one place: make test-at AT=tests/rankscope/numerics
