@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from rankscope.checkpoints import open_checkpoint
+from rankscope.engine.device import computing_dtype
 from rankscope.families import family_of
 
 EPS = (0.3, 0.1, 0.05, 0.01)
@@ -120,7 +122,8 @@ def test_a_compressed_model_forecasts_the_same_in_plain_chronos_code(
     few = ("--tasks", "nile,generated_ar1", "--num-samples", "5", "--seed", "3", "--runtime", "stock")
     rows = document("eval", small, "--baseline", model, *few)["rows"]
     ours = {row["dataset"]: (row["MASE"], row["WQL"]) for row in rows if row["model"] == str(small)}
-    pipeline = BaseChronosPipeline.from_pretrained(str(small))
+    dtype = computing_dtype("cpu", open_checkpoint(small).dtype)
+    pipeline = BaseChronosPipeline.from_pretrained(str(small), dtype=dtype)
     plain = pipeline_forecaster("plain", pipeline, Forecasting(num_samples=5, seed=3))
     report = evaluate([plain], suite="embedded", tasks=["nile", "generated_ar1"])
     assert {row.dataset: (row.MASE, row.WQL) for row in report.rows if row.model == "plain"} == ours
