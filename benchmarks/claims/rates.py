@@ -70,4 +70,13 @@ CLAIMS: tuple[Claim, ...] = (
     _claim(
         "docs/runtime.md", "with 32 series the runtime's peak is {alone[least]:.1f} to {alone[most]:.1f} times stock's"
     ),
+    Prose(
+        "docs/runtime.md",
+        "half-precision",
+        "they take {bundled[ratio][median]:.1f} (`bundled`), {bundled-bolt[ratio][median]:.1f} (`bundled-bolt`) and "
+        "{bundled-2[ratio][median]:.1f} (`bundled-2`) times as long as in float32",
+        lambda found: found["models"],
+        holds=lambda found: found["chosen"] == "float32" and "avx512_bf16" not in found["machine"]["units"],
+        moves=0.2,
+    ),
 )

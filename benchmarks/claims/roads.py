@@ -77,7 +77,7 @@ def without_bfloat16(found: Document) -> bool:
     return not any("bf16" in unit for point in found["points"] for unit in point["machine"]["units"])
 
 
-def older_ones(found: Document) -> bool:
+def emulated_points_are_named(found: Document) -> bool:
     """True if the points that were timed in emulated bfloat16 are those that the page names."""
     emulated = {(point["road"], point["size"]) for point in found["points"] if "emulated" in point}
     below = list(dict.fromkeys(point["road"] for point in found["points"]))
@@ -128,7 +128,12 @@ CLAIMS: tuple[Claim, ...] = (
         quoted,
     ),
     Prose(PAGE, NAME, "The times above are of a processor without bfloat16 units", holds=without_bfloat16),
-    Prose(PAGE, NAME, "Those of `joint+stream` at 10 % and 5 % and of all rows below it are older", holds=older_ones),
+    Prose(
+        PAGE,
+        NAME,
+        "Those of `joint+stream` at 10 % and 5 % and of all rows below it are older",
+        holds=emulated_points_are_named,
+    ),
     Prose(
         PAGE,
         EARLIER,

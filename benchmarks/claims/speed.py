@@ -352,15 +352,6 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Block("docs/runtime.md", "parts", ("parts",), parts, moves=0.1),
     Prose(
-        "docs/runtime.md",
-        "half-precision",
-        "they take {bundled[ratio][median]:.1f} (`bundled`), {bundled-bolt[ratio][median]:.1f} (`bundled-bolt`) and "
-        "{bundled-2[ratio][median]:.1f} (`bundled-2`) times as long as in float32",
-        lambda found: found["models"],
-        holds=lambda found: found["chosen"] == "float32" and "avx512_bf16" not in found["machine"]["units"],
-        moves=0.2,
-    ),
-    Prose(
         PAGE,
         "shards",
         "writing the same series takes {write:.2f} of the processor time and random reads {draw:.2f} of it: "

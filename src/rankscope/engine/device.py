@@ -68,7 +68,7 @@ def computing_dtype(device: str, stored: torch.dtype) -> torch.dtype:
 
 def _has_products(dtype: torch.dtype) -> bool:
     """True if the processor has instructions for products of numbers in this format."""
-    # torch names them in private functions alone; of processors, and in releases, that lack them float32 is taken
+    # torch tells in private functions, and of x86 alone; elsewhere, and in a release without them, float32 is taken
     known = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in _INSTRUCTIONS.get(dtype, ()))
     return dtype not in _INSTRUCTIONS or any(found() for found in known if found is not None)
 

@@ -81,7 +81,7 @@ def load_pipeline(
 def _default_dtype(checkpoint: Checkpoint, device: str) -> torch.dtype | str:
     """``auto``, which is the format that the config names, or else that of the weights; or what is computed instead."""
     named = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
-    stored = getattr(torch, named) if named in DTYPES else checkpoint.dtype
+    stored = (resolve_dtype(named) if named in DTYPES else None) or checkpoint.dtype
     computed = computing_dtype(device, stored)
     return "auto" if computed == stored else computed
 

@@ -97,7 +97,7 @@ def pretrain(
         tensorboard: also write event files, into the folder ``tensorboard``.
 
     Returns:
-        The report. The folder also holds ``pretrain.json`` (config; as ``beside`` the arithmetic, the number
+        The report. The folder also holds ``pretrain.json`` (config; as ``conditions`` the arithmetic, the number
         of processes, the version of generated series and the checksums of what was read; report; what was lowered on
         the way, if anything), ``loss.csv`` and, where the config
         asks for them, ``validation.csv`` and ``spectra.parquet``.
@@ -251,7 +251,7 @@ def _finished(config: PretrainConfig, kept: TrainingRun) -> PretrainReport | Non
         changed = differences(config_from_dict(found["config"]), config)
         if any(name.partition(".")[0] not in MAY_CHANGE for name, *_ in changed):
             return None
-        was, now = found.get("beside", {}), kept.store.settings or {}  # records of earlier versions do not have it
+        was, now = found.get("conditions", {}), kept.store.settings or {}  # records of earlier versions do not have it
         if any(name in was and was[name] != now.get(name) for name in READ):
             return None
         report = replace(codec.parse(PretrainReport, found["report"]), folder=str(kept.target))
@@ -351,8 +351,8 @@ def _save(
         model.config.use_cache = True  # the Trainer turns it off, and forecasts would be slow for it
         model.to("cpu").save_pretrained(folder)
         fields, settings = codec.plain(config), kept.store.settings or {}
-        beside = {name: value for name, value in settings.items() if name not in fields}
-        written: dict[str, Any] = {"config": config, "beside": beside, "report": report}
+        conditions = {name: value for name, value in settings.items() if name not in fields}
+        written: dict[str, Any] = {"config": config, "conditions": conditions, "report": report}
         if kept.changes:
             written["changes"] = kept.changes
         codec.write(folder / RECORD, written, indent=2)

@@ -280,7 +280,7 @@ def test_a_finished_run_on_other_data_is_another_one(reading, tiny, tmp_path):
     with pytest.raises(OutputError, match="exists already"):
         pretrain(config, tmp_path / "out", device="cpu", resume=True)
     record = json.loads((tmp_path / "out" / "pretrain.json").read_text())
-    assert record.pop("beside")["arithmetic"] in ("fp32", "bf16")  # as releases before this one wrote it
+    assert record.pop("conditions")["arithmetic"] in ("fp32", "bf16")  # as releases before this one wrote it
     (tmp_path / "out" / "pretrain.json").write_text(json.dumps(record))
     assert pretrain(config, tmp_path / "out", device="cpu", resume=True) == report
 
