@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import shutil
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from pathlib import Path
 
 from tests.fuzz.kind import Files, Kind
 from tests.fuzz.kinds import KINDS
+
+from rankscope_eval.bench.worker import peak_bytes
 
 MORE = 1 << 30
 """Bytes of memory that an input may take beyond what valid ones take."""
@@ -66,11 +67,6 @@ def outcome(kind: Kind, folder: Path) -> str:
     return ""
 
 
-def peak() -> int:
-    """Largest resident memory so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def main(name: str, folder: str, seed: str, first: str, last: str) -> None:
     """Try a range of inputs."""
     kind, valid = KINDS[name], seeds(name, Path(folder))
@@ -81,19 +77,19 @@ def main(name: str, folder: str, seed: str, first: str, last: str) -> None:
         for files in valid:
             write(files, place)
             kind.use(place)
-        usual = peak()
+        usual = peak_bytes("cpu")
         print("ready", file=out, flush=True)
         for number in range(int(first), int(last)):
             files = changed(kind, valid, int(seed), number)
             write(files, place)
             print(number, file=out, flush=True)
             wrong = outcome(kind, place)
-            grown = peak() - usual > MORE
-            if grown and not wrong:
-                wrong = f"memory: {(peak() - usual) / 1e9:.1f} GB more than valid inputs take"
+            more = peak_bytes("cpu") - usual
+            if more > MORE and not wrong:
+                wrong = f"memory: {more / 1e9:.1f} GB more than valid inputs take"
             if wrong:
                 print(json.dumps({"number": number, "wrong": wrong}), file=out, flush=True)
-            if grown:
+            if more > MORE:
                 os._exit(MEMORY)
     print("done", file=out, flush=True)
 
