@@ -143,7 +143,7 @@ CLAIMS: tuple[Claim, ...] = (
     Block(PAGE, "table2-bundled-bolt", ("table2-bundled-bolt",), table),
     Block(PAGE, "table2-bundled", ("table2-bundled",), table),
     Prose(
-        "docs/howto/benchmark.md",
+        "docs/reference/scores.md",
         "sampling-seeds-bundled",
         "has a standard deviation of {alone_WQL:.1f} % between seeds, and that of a compressed copy over it, which "
         "`eval` and `table2` print, {WQL:.1f} % (MASE {alone_MASE:.1f} % and {MASE:.1f} %",
@@ -153,7 +153,7 @@ CLAIMS: tuple[Claim, ...] = (
         },
     ),
     Prose(
-        "docs/howto/benchmark.md",
+        "docs/reference/scores.md",
         "sampling-seeds-bundled",
         "such a table needs {WQL} seeds",
         lambda found: found["needed"],

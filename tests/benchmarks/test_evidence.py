@@ -43,9 +43,7 @@ EPS = ["ε = 0.1", "ε = 0.01", "ε ≥ 0.05"]
 CARD = ["apache-2.0", "AdamW (0.9", "0.98)", "torch 2.11", "T5 v1.0", "timesfm-2.0", "TimesFM 2.5", "timesfm-2.5"]
 CARD += ["bior2.2", "decay 0.95", "+ 0.25 × commitment"]
 SETTINGS: dict[str, list[str]] = {
-    "docs/howto/benchmark.md": ["× 1.1 for 20, ", "1.35 for seven, ", "2.7 for three", "than 7.5 %"],
     "docs/howto/choosing.md": ["`joint+stream` at 0.", "attention at 0.", "heads at 0.15"],
-    "docs/howto/evaluate.md": ["0.8 is calibrated", "of 1.32 and more"],
     "docs/howto/heal.md": ["at 0.075 of"],
     "docs/howto/int8.md": ["--attention-ratio 0.25`, in int8"],
     "docs/howto/text.md": ["T5 to 0.15", "by 2.5."],
@@ -63,6 +61,14 @@ SETTINGS: dict[str, list[str]] = {
         "at 0.15 it is",
     ],
     "docs/reference/schemas.md": ["to 0.01…100"],
+    "docs/reference/scores.md": [
+        "0.8 is calibrated",
+        "of 1.32 and more",
+        "× 1.1 for 20, ",
+        "1.35 for seven, ",
+        "2.7 for three",
+        "than 7.5 %",
+    ],
     "docs/figures.md": [
         "(8.5 cm)",
         "0.1-rank",
