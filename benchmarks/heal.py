@@ -3,7 +3,8 @@
 The model is cut to a share of all parameters and healed with several seeds; beside it stand the model before, the
 healed one in int8, and the original after the same steps with itself for a teacher, so that what healing adds is told
 from what any further training adds. With --held-out one kind of generated series is then left out of healing, and
-models healed with and without it are scored on that kind.
+models healed with and without it are scored on that kind. ``--out`` is written after every model, and the same command
+goes on where it was stopped.
 
     python benchmarks/heal.py --held-out --suite dev.yaml --data DIR --out benchmarks/results/heal-bundled-bolt.json
     python benchmarks/heal.py --model bundled-2 --ratio 0.15 --suite dev.yaml --data DIR --out FILE
@@ -17,15 +18,18 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from accuracy import scored, sizes_of
 from digests import COMPRESSION, HEALING, SCORING, bundled
-from provenance import conditions, origin, parser, save, suite_options
+from provenance import conditions, earlier, machine, origin, parser, save, suite_options
 
 RATES = (2e-4, 4e-4, 8e-4)
 TRUTHS = (0.0, 0.5, 1.0)
+COMPARED = ("compressed", "healed-0")
+"""Models that one healed without a kind is compared with."""
 HELD_OUT = {"intermittent": "kind_intermittent_daily", "steps": "kind_steps_5min", "strong": "kind_strong_hourly"}
 """Kinds that are left out, and a set of the suite ``generated`` that is of the kind."""
 CALIBRATION = "mixture:1024"
@@ -48,34 +52,66 @@ def without(kind: str | None) -> Iterator[None]:
 
 
 class Study:
-    """Healings of one compressed model in one folder."""
+    """Healings of one compressed model in one folder, and what was measured of them.
 
-    def __init__(self, options: argparse.Namespace, place: Path) -> None:
+    Attributes:
+        found: ``forms`` and ``generated``, scores over the original's on the suite of the options and on that of
+            generated series, and ``heal``, what healing reported, each by the name of a model.
+    """
+
+    def __init__(self, options: argparse.Namespace, place: Path, found: dict[str, Any]) -> None:
         from rankscope import open_checkpoint
+
+        self.options, self.place, self.found = options, place, found
+        self.original = open_checkpoint(options.model)
+
+    @cached_property
+    def small(self) -> Path:
+        """The model that is healed."""
         from rankscope.compress import CompressOptions, compress
 
-        self.options, self.place = options, place
-        self.original = open_checkpoint(options.model)
-        self.small = place / "small"
-        compress(self.original, CompressOptions(ratio=options.ratio, calibration=CALIBRATION), out=self.small)
+        out = self.place / "small"
+        compress(self.original, CompressOptions(ratio=self.options.ratio, calibration=CALIBRATION), out=out)
+        return out
 
-    def healed(self, name: str, *, student: str | Path | None = None, **changes: Any) -> tuple[Path, dict[str, Any]]:
-        """Heal, and return the folder and what the report says of it."""
+    def measure(self, name: str) -> None:
+        """Heal a model of `wanted` and score it."""
+        kind = name.removeprefix("without-") if name.startswith("without-") else None
+        with without(kind):
+            folder = self.small if name == "compressed" else self.healed(name)
+        if kind is None:
+            self.score(name, folder)
+        if self.options.held_out and (kind is not None or name in COMPARED):
+            self.score(name, folder, "generated")
+        if name == "healed-0":
+            self.score("int8", self.int8(folder))
+
+    def healed(self, name: str) -> Path:
+        """Heal, keep what the report says, and return the folder."""
         from rankscope.compress.heal import HealConfig, heal
         from rankscope.io import codec
 
         out = self.place / name
-        config = HealConfig(**{"steps": self.options.steps, **changes})
-        report = codec.plain(heal(student or self.small, self.original, config, out=out))
+        changes: dict[str, Any] = {}
+        if name.startswith("healed-"):
+            changes["seed"] = int(name.removeprefix("healed-"))
+        elif self.options.grid:
+            changes = dict(zip(("learning_rate", "truth"), map(float, name.split("-")), strict=True))
+        student = self.options.model if name == "teacher" else self.small
+        report = codec.plain(heal(student, self.original, HealConfig(steps=self.options.steps, **changes), out=out))
         words = ("loss", "steps", "seconds", "first_loss", "last_loss", "precision")
-        return out, {word: report[word] for word in words}
+        self.found["heal"][name] = {word: report[word] for word in words}
+        return out
 
-    def score(self, folder: Path, suite: str | None = None) -> dict[str, Any]:
-        """Scores of a folder over the original's, on the suite of the options or another, and its size."""
-        given = self.options
-        if suite is not None:
-            given = argparse.Namespace(**{**vars(given), "suite": suite, "data": None})
-        return {**sizes_of(folder, self.original), **scored(folder, 0, given, self.place / f"rows-{suite or 'suite'}")}
+    def score(self, name: str, folder: Path, suite: str = "") -> None:
+        """Keep and print the scores of a folder over the original's, its size, and the machine that healed it."""
+        given = argparse.Namespace(**{**vars(self.options), "suite": suite, "data": None}) if suite else self.options
+        scores = scored(folder, 0, given, self.place / f"rows-{suite or 'suite'}")
+        form = {**sizes_of(folder, self.original), **scores, "machine": machine()}
+        self.found[suite or "forms"][name] = form
+        whole = form["relative"]["all"]
+        worst = "  ".join(f"worst {one} {form['worst'][one][0]} {form['worst'][one][1]:.3f}" for one in ("WQL", "MASE"))
+        print(f"{name:24} WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}  {worst}  {suite}", flush=True)
 
     def int8(self, folder: Path) -> Path:
         """The same in int8."""
@@ -86,62 +122,34 @@ class Study:
         return out
 
 
-def show(name: str, form: dict[str, Any]) -> dict[str, Any]:
-    """Print a form's scores and return it."""
-    whole = form["relative"]["all"]
-    worst = "  ".join(f"worst {one} {form['worst'][one][0]} {form['worst'][one][1]:.3f}" for one in ("WQL", "MASE"))
-    print(f"{name:24} WQL {whole['WQL']:.3f}  MASE {whole['MASE']:.3f}  {worst}", flush=True)
-    return form
+def wanted(options: argparse.Namespace) -> list[str]:
+    """Names of the models, in the order in which they are made."""
+    if options.grid:
+        return ["compressed", *(f"{rate:g}-{truth:g}" for rate in RATES for truth in TRUTHS)]
+    names = ["compressed", *(f"healed-{seed}" for seed in range(options.seeds)), "teacher"]
+    return [*names, *(f"without-{kind}" for kind in HELD_OUT if options.held_out)]
 
 
-def controlled(study: Study) -> dict[str, Any]:
-    """Scores before and after, with both controls."""
-    options = study.options
-    forms = {"compressed": show("compressed", study.score(study.small))}
-    reports = {}
-    for seed in range(options.seeds):
-        folder, reports[f"healed-{seed}"] = study.healed(f"healed-{seed}", seed=seed)
-        forms[f"healed-{seed}"] = show(f"healed, seed {seed}", study.score(folder))
-    forms["int8"] = show("healed, int8", study.score(study.int8(study.place / "healed-0")))
-    folder, reports["teacher"] = study.healed("teacher", student=options.model)
-    forms["teacher"] = show("teacher, as long", study.score(folder))
-    return {"forms": forms, "heal": reports, **(held_out(study, reports) if options.held_out else {})}
+def held_out(generated: dict[str, Any]) -> dict[str, Any]:
+    """WQL over the original's by kind, on its data set and on all kinds: compressed, healed, healed without it."""
 
+    def scores(name: str, kind: str) -> dict[str, float]:
+        form = generated[name]
+        return {"WQL": form["ratios"]["WQL"][HELD_OUT[kind]], "all": form["relative"]["all"]["WQL"]}
 
-def held_out(study: Study, reports: dict[str, Any]) -> dict[str, Any]:
-    """Scores on single kinds of generated series, of models that were healed with and without them."""
-    found = {}
-    full = {name: study.score(study.place / name, "generated") for name in ("small", "healed-0")}
-    for kind in HELD_OUT:
-        with without(kind):
-            folder, reports[f"without-{kind}"] = study.healed(f"without-{kind}")
-        found[kind] = {**full, "without": study.score(folder, "generated")}
-    return {"held_out": {kind: of_kind(kind, found[kind]) for kind in found}}
-
-
-def of_kind(kind: str, scores: dict[str, Any]) -> dict[str, Any]:
-    """WQL over the original's on the data set of a kind and on all kinds: compressed, healed, healed without it."""
-    found = {
-        name: {"WQL": form["ratios"]["WQL"][HELD_OUT[kind]], "all": form["relative"]["all"]["WQL"]}
-        for name, form in scores.items()
+    kinds = [kind for kind in HELD_OUT if f"without-{kind}" in generated]
+    return {
+        kind: {
+            "small": scores("compressed", kind),
+            "healed-0": scores("healed-0", kind),
+            "without": scores(f"without-{kind}", kind),
+        }
+        for kind in kinds
     }
-    print(f"held out {kind:16} " + "  ".join(f"{name} {one['WQL']:.3f}" for name, one in found.items()), flush=True)
-    return found
-
-
-def grid(study: Study) -> dict[str, Any]:
-    """Scores by learning rate and share of the truth in the loss."""
-    forms = {"compressed": show("compressed", study.score(study.small))}
-    for rate in RATES:
-        for truth in TRUTHS:
-            name = f"{rate:g}-{truth:g}"
-            folder, _ = study.healed(name, learning_rate=rate, truth=truth)
-            forms[name] = show(f"rate {rate:g}, truth {truth:g}", study.score(folder))
-    return {"forms": forms}
 
 
 def main() -> None:
-    """Compress, heal, score and save."""
+    """Compress, heal and score what is missing, and save after every model."""
     words = parser(__doc__, steps=1500, seeds=3)
     words.add_argument("--model", default="bundled-bolt")
     words.add_argument("--ratio", type=float, default=0.07, help="share of all parameters")
@@ -151,21 +159,23 @@ def main() -> None:
     suite_options(words)
     words.add_argument("--max-series", type=int, help="of every task")
     options = words.parse_args()
-    before = conditions()
-    with tempfile.TemporaryDirectory() as place:
-        found = (grid if options.grid else controlled)(Study(options, Path(place)))
+    before, names = conditions(), wanted(options)
     used = ("benchmarks/accuracy.py", "benchmarks/scores.py", *HEALING)
-    result = {
-        **origin("heal", *used, *SCORING, *COMPRESSION, *bundled(options.model)),
-        "conditions": {"before": before, "after": conditions()},
-        "model": options.model,
-        "ratio": options.ratio,
-        "steps": options.steps,
-        "suite": Path(options.suite).name,
-        "max_series": options.max_series,
-        **found,
-    }
-    save(result, options.out)
+    facts = origin("heal", *used, *SCORING, *COMPRESSION, *bundled(options.model))
+    settings = {name: getattr(options, name) for name in ("model", "ratio", "steps", "max_series")}
+    settings["suite"] = Path(options.suite).name
+    found: dict[str, Any] = {"forms": {}, "heal": {}, "generated": {}}
+    kept = earlier(options.out, {**facts, **settings}, *settings)
+    found |= {part: kept[part] for part in found if part in kept}
+    with tempfile.TemporaryDirectory() as place:
+        study = Study(options, Path(place), found)
+        for at, name in enumerate(names, 1):
+            if name in found["forms"] or name in found["generated"]:
+                continue
+            study.measure(name)
+            held = {"held_out": held_out(found["generated"])} if options.held_out else {}
+            now = {"before": before, "after": conditions()}
+            save({**facts, "conditions": now, **settings, "missing": len(names) - at, **found, **held}, options.out)
 
 
 if __name__ == "__main__":

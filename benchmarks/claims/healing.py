@@ -44,6 +44,8 @@ def rows(found: Document) -> Iterator[str]:
         "teacher": "control: the original, trained on for as long",
     }
     for name, words in names.items():
+        if name not in forms:  # not yet
+            continue
         form = forms[name]
         scores = (f"{interval(form['relative']['all'], one)} | {form['worst'][one][1]:.2f}" for one in ("WQL", "MASE"))
         yield f"{words} | {form['parameters']:.3f} | {form['bytes']:.3f} | {' | '.join(scores)} |"
