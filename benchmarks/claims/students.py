@@ -91,6 +91,12 @@ CLAIMS: tuple[Claim, ...] = (
         holds=lambda found: min(forecasts_cost(found).values()) > 0,
     ),
     Prose(
+        "docs/theory/roads.md",
+        "student-bundled",
+        "a Chronos-Bolt with its encoder, {faster:.0f} times as fast",
+        lambda found: {"faster": found["times_as_fast"]["median"]},
+    ),
+    Prose(
         PAGE,
         "student-bundled",
         "every student with the teacher's encoder has a lower WQL and a lower MASE than every one without",
