@@ -50,7 +50,7 @@ def means(found: Document) -> dict[str, float]:
 
 def forecasts_cost(found: Document) -> dict[str, float]:
     """Least and largest loss, in per cent of WQL and MASE, by the teacher's forecasts beside its encoder, of a seed."""
-    costs = {}
+    costs: dict[str, float] = {}
     for metric in ("WQL", "MASE"):
         known = scores(found, metric)
         pairs = zip(known["teacher"], known["encoder alone"], strict=True)
