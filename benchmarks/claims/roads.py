@@ -82,28 +82,60 @@ def in_float32(found: Document) -> bool:
     return not any("bf16" in unit for point in found["points"] for unit in point["machine"]["units"])
 
 
-def one_budget_is_best(found: Document) -> bool:
-    """True if of the roads without training everything under one budget has the lowest mean and worst from 15 % down.
+def medians(found: Document) -> dict[tuple[str, float], dict[str, float]]:
+    """Medians over the seeds, as in the table: ``WQL``, ends ``low`` and ``high`` of its interval, ``worst`` set."""
+    groups: dict[tuple[str, float], list[Document]] = {}
+    for point in found["points"]:
+        if "storages" in point:
+            groups.setdefault((point["road"], point["size"]), []).append(point["storages"]["float"])
+    return {
+        key: {
+            "WQL": middle(some, lambda one: one["WQL"]),
+            "worst": middle(some, lambda one: one["worst"]["WQL"][1]),
+            "low": min(one["WQL_interval"][0] for one in some),
+            "high": max(one["WQL_interval"][1] for one in some),
+        }
+        for key, some in groups.items()
+    }
 
-    And if its interval overlaps that of `joint` at 15 and 10 %, which has the lower mean at 25 %.
+
+def one_budget_is_best(found: Document) -> bool:
+    """True if of the roads without training everything under one budget has the lowest mean from 15 % down.
+
+    And from 10 % down the mildest worst set; and if its interval overlaps that of `joint` at 15 and 10 %, which has the
+    lower mean at 25 %.
     """
-    scored = forms(found)
+    scored = medians(found)
     others = ("svd", "joint", "stream", "joint+stream of 16")
     for size in (0.15, 0.1, 0.05):
         best = scored["joint+stream", size]
         same = [scored[road, size] for road in others if (road, size) in scored]
-        if any(one["WQL"] < best["WQL"] or one["worst"]["WQL"][1] < best["worst"]["WQL"][1] for one in same):
+        if any(one["WQL"] < best["WQL"] or (size < 0.15 and one["worst"] < best["worst"]) for one in same):
             return False
     pairs = [(scored["joint+stream", size], scored["joint", size]) for size in (0.15, 0.1)]
-    overlap = all(ours["WQL_interval"][1] > theirs["WQL_interval"][0] for ours, theirs in pairs)
+    overlap = all(ours["high"] > theirs["low"] for ours, theirs in pairs)
     return overlap and scored["joint", 0.25]["WQL"] < scored["joint+stream", 0.25]["WQL"]
 
 
 def trained(found: Document) -> dict[str, float]:
-    """WQL at 5 % of the parameters: cut, healed, and from scratch."""
-    scored, size = forms(found), 0.05
-    roads = {"cut": "joint+stream", "healed": "healed", "scratch": "from scratch"}
-    return {word: scored[road, size]["WQL"] for word, road in roads.items()}
+    """What healing takes off the WQL, in per cent; the worst set at 10 % before and after; WQL of 5 % from scratch."""
+    scored = medians(found)
+    sizes = [size for road, size in scored if road == "healed"]
+    gains = [100 * (1 - scored["healed", size]["WQL"] / scored["joint+stream", size]["WQL"]) for size in sizes]
+    return {
+        "least": min(gains),
+        "most": max(gains),
+        "cut": scored["joint+stream", 0.1]["worst"],
+        "healed": scored["healed", 0.1]["worst"],
+        "scratch": scored["from scratch", 0.05]["WQL"],
+    }
+
+
+def healing_makes_the_worst_milder(found: Document) -> bool:
+    """True if healing takes something off the WQL and off the worst set at every size."""
+    scored = medians(found)
+    pairs = [(form, scored["joint+stream", size]) for (road, size), form in scored.items() if road == "healed"]
+    return all(form["worst"] < cut["worst"] and form["WQL"] < cut["WQL"] for form, cut in pairs)
 
 
 PAGE = "docs/theory/roads.md"
@@ -135,16 +167,17 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         NAME,
-        "from 15 % of the parameters down everything under one budget (`joint+stream`) has the lowest mean and the "
-        "mildest worst data set, though its 95 % interval overlaps that of `joint`, which is ahead at 25 %",
+        "from 15 % of the parameters down everything under one budget (`joint+stream`) has the lowest mean, and "
+        "from 10 % down the mildest worst data set, though its 95 % interval overlaps that of `joint`, which is ahead "
+        "at 25 %",
         holds=one_budget_is_best,
     ),
     Prose(
         PAGE,
         NAME,
-        "brings 5 % of the parameters from {cut:.3f} to {healed:.3f} of the original's WQL, and at 15 % gains nothing; "
-        "a model of 5 % that began from nothing has {scratch:.2f}",
+        "takes {least:.1f} to {most:.1f} % off the WQL and makes the worst data set milder (at 10 % of the parameters "
+        "{cut:.2f} → {healed:.2f}); a model of 5 % that began from nothing has {scratch:.2f} of the original's WQL",
         trained,
-        holds=lambda found: forms(found)["healed", 0.15]["WQL"] > forms(found)["joint+stream", 0.15]["WQL"],
+        holds=healing_makes_the_worst_milder,
     ),
 )
