@@ -164,6 +164,10 @@ CLAIMS: tuple[Claim, ...] = (
         "wins most of what the cut costs back (WQL {before:.2f} → {after:.2f}, MASE {mase_before:.2f} → "
         "{mase_after:.2f}) in {minutes:.0f} minutes of one core",
         of_t5,
+        holds=lambda found: all(
+            2 * (of_t5(found)[after] - 1) < of_t5(found)[before] - 1
+            for before, after in (("before", "after"), ("mase_before", "mase_after"))
+        ),
     ),
     Prose(
         "README.md",

@@ -22,9 +22,7 @@ def table(found: Document) -> str:
         "| | whole model | WQL | worst set | MASE | memory | time, 1 series | 32 series | int8: bytes | WQL | seeds |",
         "|---" * 11 + "|",
     ]
-    groups: dict[tuple[str, float], list[Document]] = {}
-    for point in found["points"]:
-        groups.setdefault((point["road"], point["size"]), []).append(point)
+    groups = by_size(found)
     order = {road: at for at, road in enumerate(dict.fromkeys(point["road"] for point in found["points"]))}
     for (road, size), points in sorted(groups.items(), key=lambda one: (order[one[0][0]], -one[0][1])):
         reached = [point["storages"] for point in points if "storages" in point]
@@ -53,6 +51,14 @@ def table(found: Document) -> str:
             f"{found['missing']} of {found['missing'] + len(found['points'])} points are still to be measured.",
         ]
     return "\n".join(lines)
+
+
+def by_size(found: Document) -> dict[tuple[str, float], list[Document]]:
+    """Points of every seed by road and size."""
+    groups: dict[tuple[str, float], list[Document]] = {}
+    for point in found["points"]:
+        groups.setdefault((point["road"], point["size"]), []).append(point)
+    return groups
 
 
 def middle(forms: Sequence[Document], value: Callable[..., float]) -> float:
@@ -84,10 +90,10 @@ def in_float32(found: Document) -> bool:
 
 def medians(found: Document) -> dict[tuple[str, float], dict[str, float]]:
     """Medians over the seeds, as in the table: ``WQL``, ends ``low`` and ``high`` of its interval, ``worst`` set."""
-    groups: dict[tuple[str, float], list[Document]] = {}
-    for point in found["points"]:
-        if "storages" in point:
-            groups.setdefault((point["road"], point["size"]), []).append(point["storages"]["float"])
+    groups = {
+        key: [point["storages"]["float"] for point in points if "storages" in point]
+        for key, points in by_size(found).items()
+    }
     return {
         key: {
             "WQL": middle(some, lambda one: one["WQL"]),
@@ -96,6 +102,7 @@ def medians(found: Document) -> dict[tuple[str, float], dict[str, float]]:
             "high": max(one["WQL_interval"][1] for one in some),
         }
         for key, some in groups.items()
+        if some
     }
 
 

@@ -42,7 +42,7 @@ SPACE = 1 << 34
 @dataclass
 class Tally:
     """Inputs of a kind that were tried, those that came out wrong by what came out, and the largest resident memory of
-    a process that tried them, in bytes.
+    a process that tried them, in bytes, at least this process's own.
     """
 
     tried: int = 0
