@@ -52,9 +52,9 @@ def allocations(found: Document) -> str:
 
 
 def refined(found: Document) -> str:
-    """WQL and MASE with and without refinement, by size."""
+    """WQL and MASE with and without the refit, by size."""
     lines = [
-        "| size | of all parameters | | WQL | worst set | MASE | worst set |",
+        "| size | of all parameters | refitted | WQL | worst set | MASE | worst set |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, form in found["forms"].items():
@@ -65,7 +65,7 @@ def refined(found: Document) -> str:
             if kind in ("encoder", "decoder")
             else f"`--{kind.replace('_', '-')} {size}`",
             f"{form['parameters']:.3f}",
-            "refined" if on == "True" else "not",
+            "yes" if on == "True" else "no",
         )
         lines.append(f"| {' | '.join((*words, *scores))} |")
     return "\n".join(lines)
@@ -200,7 +200,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/theory/stream.md",
         "together-bundled",
-        "{large:.1f} % of WQL at 30 % of the parameters, {small:.0f} % at 15 %",
+        "WQL rises by {large:.1f} % at 30 % of the parameters and by {small:.0f} % at 15 %",
         lost,
     ),
     Block("README.md", "sizes", tuple(_SIZES), sizes),
@@ -208,7 +208,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "README.md",
         "refine-bundled-bolt",
-        "Unhealed, `joint` on attention alone costs {large:.1f} % of WQL at 0.15 and {small:.0f} % at 0.075",
+        "Unhealed, `joint` on attention alone raises WQL by {large:.1f} % at 0.15 and by {small:.0f} % at 0.075",
         lambda found: {
             name: 100 * (found["forms"][f"attention_ratio-{size}-True"]["WQL"] - 1)
             for name, size in (("large", 0.15), ("small", 0.075))
@@ -242,7 +242,7 @@ CLAIMS: tuple[Claim, ...] = (
         "docs/benchmarks.md",
         "compress",
         "in {seconds:.0f} s on two cores: calibration {phases[calibration]:.0f} s, sensitivity "
-        "{phases[sensitivity]:.0f} s, factors and writing {phases[factors and writing]:.0f} s, refinement "
+        "{phases[sensitivity]:.0f} s, factors and writing {phases[factors and writing]:.0f} s, refit "
         "{phases[refining]:.0f} s; peak resident memory {gigabytes:.1f} GB",
         lambda found: {**found, "gigabytes": found["peak_mb"] / 1000},
         moves=0.2,

@@ -32,7 +32,7 @@ def healed(found: Document) -> str:
     """Scores of a model before and after healing, and of the teacher that was trained on for as long."""
     lines = [f"| | {COLUMNS}", "|---" * 7 + "|", *(f"| {row}" for row in rows(found))]
     if found.get("missing"):
-        lines += ["", f"{found['missing']} more models are still to be healed."]
+        lines += ["", f"{found['missing']} rows are still to be measured."]
     return "\n".join(lines)
 
 
@@ -161,7 +161,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "heal-bundled",
-        "wins most of what the cut costs back (WQL {before:.2f} → {after:.2f}, MASE {mase_before:.2f} → "
+        "wins back most of what the cut costs (WQL {before:.2f} → {after:.2f}, MASE {mase_before:.2f} → "
         "{mase_after:.2f}) in {minutes:.0f} minutes of one core",
         of_t5,
         holds=lambda found: all(
@@ -172,7 +172,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "README.md",
         "heal-bundled",
-        "Healed for 1,000 steps the one of 15 % has {after:.2f} of the WQL and {mase_after:.2f} of the MASE",
+        "Compressed once more to 15 % and healed for 1,000 steps, it has {after:.2f} of the WQL and {mase_after:.2f} of the MASE",
         of_t5,
     ),
     Prose(
@@ -189,8 +189,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "heal-bundled-2",
-        "The cut costs 3 % of both scores; of that healing wins back a quarter (seed 0) or most (seed 1) in WQL, and a "
-        "fifth in MASE. The control gains 1 % of WQL",
+        "The cut raises both scores by 3 %; of that healing wins back a quarter (seed 0) or most (seed 1) in WQL, and a "
+        "fifth in MASE. The control's WQL falls by 1 %",
         holds=a_part_is_won_back,
     ),
     Prose(PAGE, "heal-bundled-bolt", "The three seeds above differ by up to {most:.1f} %.", between_seeds),
