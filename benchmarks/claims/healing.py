@@ -172,7 +172,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "README.md",
         "heal-bundled",
-        "Compressed once more to 15 % and healed for 1,000 steps, it has {after:.2f} of the WQL and {mase_after:.2f} of the MASE",
+        "Compressed once more to 15 % and healed for 1,000 steps, it has {after:.2f} of the WQL and {mase_after:.2f} of "
+        "the MASE",
         of_t5,
     ),
     Prose(
@@ -189,8 +190,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "heal-bundled-2",
-        "The cut raises both scores by 3 %; of that healing wins back a quarter (seed 0) or most (seed 1) in WQL, and a "
-        "fifth in MASE. The control's WQL falls by 1 %",
+        "The cut raises both scores by 3 %; of that healing wins back a quarter (seed 0) or most (seed 1) in WQL, and "
+        "a fifth in MASE. The control's WQL falls by 1 %",
         holds=a_part_is_won_back,
     ),
     Prose(PAGE, "heal-bundled-bolt", "The three seeds above differ by up to {most:.1f} %.", between_seeds),

@@ -19,8 +19,8 @@ RESULTS: tuple[Result, ...] = (
 def table(found: Document) -> str:
     """Medians over the seeds, of WQL with its interval, by road and size."""
     lines = [
-        "| | whole model | WQL | worst set | MASE | worst set | memory | time, 1 series | 32 series | int8: bytes | WQL "
-        "| seeds |",
+        "| | whole model | WQL | worst set | MASE | worst set | memory | time, 1 series | 32 series | int8: bytes "
+        "| WQL | seeds |",
         "|---" * 12 + "|",
     ]
     groups = by_size(found)

@@ -133,14 +133,6 @@ def test_a_recipe_lies_where_its_model_was_written(results: Path, tmp_path: Path
     assert f"# small/compress.json\n{again}<" in build_page(tmp_path).html
 
 
-def test_a_compression_without_its_recipe_is_rebuilt(results: Path, tmp_path: Path) -> None:
-    shutil.copytree(results / "small", tmp_path / "small")
-    (tmp_path / "small" / "recipe.yaml").unlink()
-    html = build_page(tmp_path).html
-    assert "# small/compress.json: put together again" in html
-    assert "rankscope compress chronos-bolt --eps 0.7 --method svd" in html
-
-
 def test_rebuilt_commands_are_commands(tree: Any) -> None:
     import shlex
 
@@ -148,22 +140,10 @@ def test_rebuilt_commands_are_commands(tree: Any) -> None:
 
     (text,) = [text for _, text in tree.all("pre")]
     commands = [shlex.split(line) for line in text.splitlines() if not line.startswith(("#", "python "))]
-    assert {"spectrum", "compress", "eval"} <= {verb for _, verb, *_ in commands}
+    assert {"compress", "sweep"} <= {verb for _, verb, *_ in commands}
     for program, verb, *args in commands:
         context = load_verb(verb).make_context(verb, args + (["--out", "x"] if verb in ("table2", "sweep") else []))
         assert (program, context.args) == ("rankscope", [])  # the verb's own parser took every word
-
-
-def test_scores_on_a_file_of_series_name_no_suite(one_document: Callable[..., Path], tmp_path: Path) -> None:
-    from rankscope_eval import evaluate, series_suite
-
-    (tmp_path / "data").mkdir()
-    lines = [f'{{"item_id": "{name}", "target": [1, 2, 3, 5, 8, 13], "freq": "D"}}' for name in "abc"]
-    (tmp_path / "data" / "sold.jsonl").write_text("\n".join(lines))
-    report = evaluate(["naive"], series_suite(tmp_path / "data" / "sold.jsonl", 2, windows=2))
-    html = build_page(one_document(codec.plain(report))).html
-    assert "--baseline seasonal-naive --input FILE --horizon 2 --windows 2 --num-samples" in html
-    assert "--suite" not in html
 
 
 def test_scores_of_the_baseline_alone_are_compared_with_nothing(one_document: Callable[..., Path]) -> None:
@@ -324,9 +304,9 @@ def test_commands_come_in_the_order_in_which_they_can_be_run(results: Path, one_
     made = json.loads((results / "small" / "compress.json").read_text())
     moments = {"schema": "rankscope/calibrate@1", "out": "", "corpus": "mixture:2", "series": 2, "decoder": "none"}
     moments |= {"batch_size": 2, "seed": 0, "dtype": "float32", "streams": []}
-    one_document({**made, "model": "b", "out": "c"}, "1.json")
+    one_document({**made, "model": "b", "out": "c", "command": "rankscope compress b"}, "1.json")
     one_document({**moments, "model": "b", "command": "rankscope calibrate b"}, "2.json")
-    one_document({**made, "model": "a", "out": "b"}, "3.json")
+    one_document({**made, "model": "a", "out": "b", "command": "rankscope compress a"}, "3.json")
     html = build_page(one_document({**moments, "model": "a", "command": "rankscope calibrate a"}, "4.json")).html
     assert re.findall(r"# (\d)\.json", html) == ["4", "3", "2", "1"]
 

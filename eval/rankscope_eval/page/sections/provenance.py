@@ -56,86 +56,17 @@ def command_of(document: Document, folder: Path) -> tuple[str, str]:
         words = ["rankscope", "compress", model, "--recipe", posixpath.join(out, RECIPE), "--out", f"{out}-again"]
         return shlex.join(words), BY_RECIPE
     make = _REBUILD.get(document.kind)
-    words = make(document.content) if make is not None and not document.schema.endswith("CSV") else []
+    words = [] if make is None else make(document.content)
     return (shlex.join(["rankscope", *map(str, words)]), REBUILT) if words else ("", "")
-
-
-def _spectrum(one: Any) -> list[Any]:
-    kinds = {row.site.kind for row in one.sites}
-    flags = ["--ranks-only"] if one.ranks_only else []
-    return ["spectrum", one.model, "--eps", _list(one.eps), "--sites", ",".join(sorted(kinds)), *flags]
-
-
-def _flow(one: Any) -> list[Any]:
-    return ["flow", one.model, *_signal(one)]
-
-
-def _embed(one: Any) -> list[Any]:
-    return ["embed", *dict.fromkeys(row.model for row in one.rows), *_signal(one)]
-
-
-def _signal(one: Any) -> list[Any]:
-    signal = "FILE" if one.signal == "user" else one.signal
-    return ["--signal", signal, "--n", one.n, "--length", one.length, "--eps", _list(one.eps), "--seed", one.seed]
-
-
-def _compress(one: Any) -> list[Any]:
-    if one.search is not None:
-        size: list[Any] = ["--max-loss", f"{one.search.max_loss:g}"]
-    else:
-        size = [word for kind, value in one.asked.items() for word in (f"--{kind}", f"{value:.12g}")]
-    known = {
-        "--calibration": one.calibration,
-        "--dtype": one.dtype,
-        "--storage": one.storage if one.storage != "float" else None,
-    }
-    more = [word for flag, value in known.items() if value for word in (flag, value)]
-    return [
-        "compress",
-        one.model,
-        *size,
-        *([] if one.recast else ["--method", one.method, "--allocation", one.allocation]),
-        *more,
-        "--out",
-        one.out,
-    ]
 
 
 def _heal(one: Any) -> list[Any]:
     return ["heal", one.model, "--teacher", one.teacher, "--steps", one.steps, "--out", one.out]
 
 
-def _eval(one: Any) -> list[Any]:
-    models = dict.fromkeys(row.model for row in one.rows)
-    cut = ["--max-series", one.max_series] if one.max_series else []
-    more = ["--num-samples", one.num_samples, "--batch-size", one.batch_size, "--seed", one.seed]
-    held = {"--dtype": one.dtype, "--runtime": one.runtime, "--revision": one.revision, "--margin": one.margin}
-    more += _given(held)
-    return ["eval", *models, "--baseline", one.baseline, *_series(one), *cut, *more]
-
-
 def _given(options: dict[str, Any]) -> list[Any]:
     """Options that have a value."""
     return [word for flag, value in options.items() if value is not None for word in (flag, value)]
-
-
-def _series(one: Any) -> list[Any]:
-    """The suite of an evaluation; a file that stood in for one has but its stem in the result, as all three names."""
-    if {(row.benchmark, row.dataset) for row in one.rows} != {(one.suite, one.suite)}:
-        return ["--suite", one.suite]
-    row = one.rows[0]
-    windows = max(1, row.windows // max(1, row.series))
-    return ["--input", "FILE", "--horizon", row.prediction_length, "--windows", windows]
-
-
-def _bench(one: Any) -> list[Any]:
-    if not one.rows:
-        return []
-    row = one.rows[0]
-    batches = ",".join(map(str, dict.fromkeys(case.batch for case in one.rows)))
-    base = ["--baseline", one.baseline] if one.baseline else []
-    sizes = ["--batch", batches, "--num-samples", row.num_samples, "--horizon", row.horizon, "--context", row.context]
-    return ["bench", *dict.fromkeys(case.label for case in one.rows), *base, *sizes, "--rounds", one.rounds]
 
 
 def _table2(one: Any) -> list[Any]:
@@ -165,22 +96,13 @@ def _calibrate(one: Any) -> list[Any]:
     return ["calibrate", one.model, "--calibration", one.corpus, "--seed", one.seed]
 
 
-def _list(values: Any) -> str:
-    return ",".join(f"{value:g}" for value in values)
-
-
 _REBUILD: dict[str, Callable[[Any], list[Any]]] = {
-    "spectrum": _spectrum,
-    "flow": _flow,
-    "embed": _embed,
-    "compress": _compress,
     "heal": _heal,
-    "eval": _eval,
-    "bench": _bench,
     "table2": _table2,
     "sweep": _sweep,
     "calibrate": _calibrate,
 }
+"""Kinds whose results stand in a folder and do not name their command."""
 
 
 def provenance_section(library: Library, version: str, date: str | None) -> Section:
