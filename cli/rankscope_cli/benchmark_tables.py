@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
+from rankscope_cli.tables import MISSING, add_columns, interval, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +27,7 @@ def show_fev(report: FevReport, console: Console) -> None:
     pairs = [(pair.model, report.metric, pair.errors) for pair in report.pairs]
     _show_judged(pairs, ("source of data", "sources of data"), console)
     for pair in report.pairs:
-        wins = f"{ratio_text(pair.win_rate, 2)} ({_span(pair.win_rate_interval, 2)})"
+        wins = f"{ratio_text(pair.win_rate, 2)} ({interval(pair.win_rate_interval, 2)})"
         console.print(f"{pair.model} beats it on {wins} of the tasks, ties counted half")
     console.print()
     console.print("leaderboard, as fev computes it", style="bold")
@@ -38,9 +37,9 @@ def show_fev(report: FevReport, console: Console) -> None:
         table.add_row(
             rank.model,
             ratio_text(rank.skill, 3),
-            _span(rank.skill_interval, 3),
+            interval(rank.skill_interval, 3),
             ratio_text(rank.win_rate, 2),
-            _span(rank.win_rate_interval, 2),
+            interval(rank.win_rate_interval, 2),
             f"{rank.seconds:.2f}",
         )
     print_table(table, console)
@@ -100,7 +99,7 @@ def _show_judged(pairs: Sequence[tuple[str, str, Judged]], sources: tuple[str, s
             "" if model == last else model,
             metric,
             ratio_text(judged.ratio, 3),
-            _span(judged.interval, 3),
+            interval(judged.interval, 3),
             str(judged.verdict),
             MISSING if worst is None else f"{worst} {ratio_text(judged.verdict.worst_ratio, 3)}",
         )
@@ -136,9 +135,3 @@ def _show_scores(
         table.add_row(model, "" if task == last else task, *cells, f"{seconds:.2f}")
         last = task
     print_table(table, console)
-
-
-def _span(ends: tuple[float, float] | None, digits: int) -> str:
-    if ends is None or not all(map(math.isfinite, ends)):
-        return MISSING
-    return f"{ends[0]:.{digits}f}–{ends[1]:.{digits}f}"

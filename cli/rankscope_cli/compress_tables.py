@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import statistics
 from typing import TYPE_CHECKING
 
 from rankscope_cli.exits import say
@@ -99,9 +98,9 @@ def _steps(search: LossSearch) -> Table:
 
 
 def _ranks(sites: list[SiteReport]) -> str:
-    ranks = [width for site in sites for width in site.widths or (site.rank,)]
-    low, high = min(ranks), max(ranks)
-    return f"{statistics.median(ranks):g}" + ("" if low == high else f" ({low}–{high})")
+    from rankscope_eval.page.numbers import spread
+
+    return spread([width for site in sites for width in site.widths or (site.rank,)])
 
 
 def warn_elsewhere(recipe: Recipe | None, device: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
+from rankscope_cli.tables import MISSING, add_columns, interval, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def _show_summary(report: EvalReport, console: Console) -> None:
             ratio, ends, wins, verdict = (getattr(row, name.format(metric)) for name in _MEASURED)
             first = [row.model, sets] if metric == "WQL" else ["", ""]
             won = ratio_text(wins if row.datasets > 1 else None)
-            cells = [ratio_text(ratio, 3), _interval(ends), won, str(verdict or MISSING)]
+            cells = [ratio_text(ratio, 3), interval(ends), won, str(verdict or MISSING)]
             table.add_row(*first, metric, *cells)
     print_table(table, console)
     for line in (*_legend(report.summary), *_worst_slices(report.slices)):
@@ -120,16 +120,12 @@ def _worst_slices(slices: Sequence[Slice]) -> Iterator[str]:
     by_model: dict[str, list[str]] = {}
     for one in slices:
         if one.WQL_interval is not None:
-            text = f"{one.by} {one.part} {one.WQL:.3f} ({_interval(one.WQL_interval)})"
+            text = f"{one.by} {one.part} {one.WQL:.3f} ({interval(one.WQL_interval)})"
             by_model.setdefault(one.model, []).append(text)
     if by_model:
         yield "slices: parts of the data, with simultaneous 95 % intervals"
     for model, texts in by_model.items():
         yield f"worst slices of {model} in WQL: {', '.join(texts)}"
-
-
-def _interval(ends: tuple[float, float] | None) -> str:
-    return MISSING if ends is None else f"{ends[0]:.3f}–{ends[1]:.3f}"
 
 
 def _published(value: float | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -98,17 +97,15 @@ def ratio_text(value: float | None, places: int = 2) -> str:
     return MISSING if value is None or not math.isfinite(value) else f"{value:.{places}f}"
 
 
-def spread(ranks: Sequence[int] | None) -> str:
-    """Format the median and range of per-head ranks.
+def interval(ends: tuple[float, float] | None, places: int = 3) -> str:
+    """Format the ends of an interval.
 
-    >>> spread([3, 9, 7]), spread([4, 4]), spread(None)
-    ('7 (3–9)', '4', '–')
+    >>> interval((0.9, 1.12345)), interval((0.9, 1.1), 2), interval(None)
+    ('0.900–1.123', '0.90–1.10', '–')
     """
-    if not ranks:
+    if ends is None or not all(map(math.isfinite, ends)):
         return MISSING
-    low, high = min(ranks), max(ranks)
-    middle = f"{statistics.median(ranks):g}"
-    return middle if low == high else f"{middle} ({low}–{high})"
+    return f"{ends[0]:.{places}f}–{ends[1]:.{places}f}"
 
 
 def size(count: int) -> str:

@@ -84,16 +84,29 @@ def forecast_series(
     check_context(context, forecaster.context, forecaster.name)
     for one in series:
         one.timestamps(len(one) + horizon - 1, 1)  # too late ones are refused before the forecasts
-    shown = [one.last(context or forecaster.context) for one in series]
-    there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
-    values = np.full((len(series), 1 + len(levels), horizon), np.nan)
-    some = [one for one, number in zip(shown, there, strict=True) if number]
-    values[there] = forecast_values(forecaster, some, horizon, levels, season_length)
-    lost = there & ~np.isfinite(values).all(axis=(1, 2))
+    values, _, lost = forecast_all(forecaster, series, context, horizon, levels, season_length)
     if lost.any():
         name = series[lost.argmax()].item_id
         raise DataError(f"model {forecaster.name!r} returned NaN or infinite values for series {name!r}.")
     return forecast_rows(series, values, levels)
+
+
+def forecast_all(
+    forecaster: Forecaster,
+    series: Sequence[Series],
+    context: int | None,
+    horizon: int,
+    levels: Sequence[float],
+    season_length: int | None,
+    where: str = "",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `forecast_values`, NaN for series whose context has no value; which have one; which of them failed."""
+    shown = [one.last(context or forecaster.context) for one in series]
+    there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
+    values = np.full((len(series), 1 + len(levels), horizon), np.nan)
+    some = [one for one, number in zip(shown, there, strict=True) if number]
+    values[there] = forecast_values(forecaster, some, horizon, levels, season_length, where)
+    return values, there, there & ~np.isfinite(values).all(axis=(1, 2))
 
 
 def forecast_values(

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rankscope.io import codec
@@ -185,19 +184,12 @@ class EvalReport:
         made = {name: getattr(self, name) for name in SETTINGS}
         return pd.DataFrame([{**vars(row), **made} for row in self.rows]).drop(columns=["bands", "steps"])
 
-    def to_csv(self, path: str | Path | None = None, *, force: bool = False) -> str:
-        """Export rows in the layout that chronos-forecasting publishes, sorted by data set, with further columns.
+    def to_csv(self) -> str:
+        """Return rows in the layout that chronos-forecasting publishes, sorted by data set, with further columns.
 
         The columns are dataset, model, MASE, WQL, then SQL, WAPE, MSIS, coverage, and how the row was made: benchmark,
         series, windows, prediction_length, season_length, unscaled, fallbacks, baseline, seed, num_samples, batch_size,
         max_series, dtype, runtime, revision, margin.
-
-        Args:
-            path: file to write atomically; None only returns the text.
-            force: overwrite an existing file.
-
-        Raises:
-            OutputError: the file exists and ``force`` is not set.
         """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
@@ -209,13 +201,7 @@ class EvalReport:
             writer.writerow(
                 [row.dataset, row.model, *("" if one is None else repr(one) for one in scores), *told, *made]
             )
-        text = stream.getvalue()
-        if path is not None:
-            from rankscope.io.atomic import atomic_file
-
-            with atomic_file(Path(path), force=force) as temporary:
-                Path(temporary).write_text(text, encoding="utf-8")
-        return text
+        return stream.getvalue()
 
 
 class Comparison:

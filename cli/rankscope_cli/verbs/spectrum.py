@@ -9,13 +9,11 @@ from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
 from rankscope_cli.tables import (
-    MISSING,
     add_columns,
     figures,
     plain_table,
     print_table,
     ratio_text,
-    spread,
     where,
     width,
 )
@@ -43,7 +41,6 @@ def run(
     dtype: opt.Dtype = None,
     device: opt.Device = "auto",
     revision: opt.Revision = None,
-    seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
     """Compute singular values and ε-ranks of weight matrices.
@@ -160,8 +157,10 @@ def _rank(row: SiteSpectrum, key: str) -> str:
 
 
 def _heads(row: SiteSpectrum, key: str) -> list[str]:
+    from rankscope_eval.page.numbers import spread
+
     ranks = row.per_head_eps_ranks.get(key)
-    return [spread(ranks) if ranks else MISSING, ratio_text(row.size_ratio[key])]
+    return [spread(ranks or ()), ratio_text(row.size_ratio[key])]
 
 
 def _by_role(report: SpectrumReport, keys: list[str]) -> Table:

@@ -13,7 +13,7 @@ from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import own_suite, reading, refuse
 from rankscope_cli.progress import RESUMES, progress_lines
-from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text
+from rankscope_cli.tables import MISSING, add_columns, interval, plain_table, print_table, ratio_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -235,9 +235,7 @@ def _judged(row: Table2Row) -> list[str]:
     one = row.judgement
     order = ("held", "better", "no worse", "not shown", "worse")
     word = max((one.WQL_verdict.word, one.MASE_verdict.word), key=order.index)
-    spans = [
-        MISSING if ends is None else f"{ends[0]:.2f}–{ends[1]:.2f}" for ends in (one.WQL_interval, one.MASE_interval)
-    ]
+    spans = [interval(ends, 2) for ends in (one.WQL_interval, one.MASE_interval)]
     worst = max((one.WQL_verdict, one.MASE_verdict), key=lambda verdict: verdict.worst_ratio or 0.0)
     scores = [ratio_text(one.relative_WQL, 3), spans[0], ratio_text(one.relative_MASE, 3), spans[1]]
     return [word, *scores, f"{ratio_text(worst.worst_ratio)} {worst.worst or MISSING}"]

@@ -134,14 +134,14 @@ def metric_of(summary: Summary) -> str:
     return metric if isinstance(metric, str) else str(metric["name"])
 
 
-def rank_models(rows: Sequence[Summary], baseline: str, resamples: int = RESAMPLES) -> tuple[FevRank, ...]:
+def rank_models(rows: Sequence[Summary], baseline: str) -> tuple[FevRank, ...]:
     """Fev's leaderboard of `comparable` rows."""
     kept, _ = comparable(rows, baseline)
     if not kept:
         return ()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # means of no comparison, where the baseline is the only model
-        board = fev().leaderboard(kept, baseline_model=baseline, n_resamples=resamples)
+        board = fev().leaderboard(kept, baseline_model=baseline, n_resamples=RESAMPLES)
     return tuple(
         FevRank(
             str(model),

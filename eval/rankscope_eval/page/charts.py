@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from rankscope.plots import MARKS, figure, styled
+from rankscope.plots.labels import around_one, plain_ticks
 from rankscope_eval.bench.report import BenchRow
 from rankscope_eval.page.numbers import duration
 from rankscope_eval.page.parts import printable
@@ -72,9 +72,7 @@ def relative_scores(
         ax.set_xscale("log")
         ax.set_xlim(low / room, high * room)
         shown = [tick for tick in _TICKS if low / room <= tick <= high * room]
-        ax.xaxis.set_major_locator(FixedLocator(_apart(shown, low, high)))
-        ax.xaxis.set_minor_locator(NullLocator())
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(ax.xaxis, around_one(shown, (high / low) ** 0.085))
         ax.set_yticks(list(places), [plain_text(shortened(name)) for name in datasets])
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(-0.6, len(datasets) - 0.4)
@@ -152,13 +150,3 @@ def times(rows: Sequence[BenchRow]) -> Figure:
             ax.set_title(f"batch {batch}")
         axes[-1].set_xlabel("time of one forecast of the batch (ms)")
     return fig
-
-
-def _apart(ticks: Sequence[float], low: float, high: float) -> list[float]:
-    """Ticks whose labels do not meet, 1 always among them."""
-    gap = (high / low) ** 0.085
-    kept: list[float] = [1.0]
-    for tick in sorted(ticks, key=lambda one: abs(math.log(one))):
-        if all(max(tick / one, one / tick) >= gap for one in kept):
-            kept.append(tick)
-    return sorted(kept)

@@ -16,7 +16,7 @@ from rankscope.series.formats import Rows
 from rankscope.series.layout import TableLayout
 from rankscope.series.reader import BadRow, to_series
 from rankscope_eval.baselines import BASELINES
-from rankscope_eval.forecast import CSV_FLOAT, forecast_rows, forecast_times, forecast_values, spreadsheet_safe
+from rankscope_eval.forecast import CSV_FLOAT, forecast_all, forecast_rows, forecast_times, spreadsheet_safe
 from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, quiet_imports
 
 
@@ -87,13 +87,8 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
     model = job.model if isinstance(job.model, Forecaster) else _model_of_run(job.model, job.how, job.weights)
     forecaster = replace(model, seed=chunk_seed(job.how.seed, chunk.number))
-    shown = [one.last(job.context or forecaster.context) for one in series]
-    there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
-    values = np.full((len(series), 1 + len(job.levels), job.horizon), np.nan)
-    some = [one for one, number in zip(shown, there, strict=True) if number]
-    where = f"{job.path}: "
-    values[there] = forecast_values(forecaster, some, job.horizon, job.levels, job.season_length, where)
-    lost = there & ~np.isfinite(values).all(axis=(1, 2))
+    how = (job.context, job.horizon, job.levels, job.season_length, f"{job.path}: ")
+    values, there, lost = forecast_all(forecaster, series, *how)
     for one in (series[place] for place in np.flatnonzero(lost).tolist()):
         reason = f"{job.path}: model {forecaster.name!r} returned NaN or infinite values for series {one.item_id!r}."
         bad.append(BadRow(0, one.item_id, reason))

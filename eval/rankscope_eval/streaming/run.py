@@ -15,6 +15,7 @@ from rankscope.engine import Progress, silent
 from rankscope.engine.fan_out import fan_out
 from rankscope.engine.pool import Engine, Tick
 from rankscope.errors import DataError, OptionError, check_count, unknown_choice
+from rankscope.io.checksum import checksum
 from rankscope.series import Columns
 from rankscope.series.files import data_files
 from rankscope.series.formats import Rows
@@ -257,8 +258,4 @@ def _digest(file: Path) -> str:
         return f"{len(files)}-{hashlib.sha256(listed.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
     if not file.is_file():
         raise DataError(f"data file {file} does not exist.")
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while piece := stream.read(1 << 20):
-            digest.update(piece)
-    return f"{file.stat().st_size}-{digest.hexdigest()[:16]}"
+    return f"{file.stat().st_size}-{checksum(file)[:16]}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from math import ceil
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -99,7 +99,7 @@ def label_ends(ax: Axes, lines: Sequence[Line2D], labels: Sequence[str], *, heig
         # most lines fall steeply and leave a corner empty; there dashes tell them apart without colour
         for i, line in enumerate(lines):
             line.set_linestyle(MARKS[i % len(MARKS)].dash)
-        ax.legend(lines, labels, loc="best", ncols=ceil(len(lines) / 8))
+        ax.legend(lines, labels, loc="best", ncols=math.ceil(len(lines) / 8))
         return
     row = 1.15 * POINTS / (72 * height)
     for i, place in zip(right, spread([ends[i][1] for i in right], row, 0.01, 0.99), strict=True):
@@ -132,6 +132,15 @@ def plain_ticks(axis: Axis, places: Iterable[SupportsFloat]) -> None:
     axis.set_major_locator(FixedLocator([float(place) for place in places]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+def around_one(ticks: Sequence[float], factor: float) -> list[float]:
+    """Ticks at least a factor apart, from 1 outwards."""
+    kept = [1.0]
+    for tick in sorted(ticks, key=lambda tick: abs(math.log(tick))):
+        if all(max(tick / one, one / tick) >= factor for one in kept):
+            kept.append(tick)
+    return sorted(kept)
 
 
 def whole_numbers(ax: Axes, most: int = 6) -> None:

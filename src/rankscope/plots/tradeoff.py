@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError
 from rankscope.measure.tradeoff import DONE, PUBLISHED
-from rankscope.plots.labels import plain_ticks
+from rankscope.plots.labels import around_one, plain_ticks
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
@@ -124,17 +123,8 @@ def _limits(ax: Axes, rows: Sequence[Table2Row], measure: str) -> None:
     ax.set_ylim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
     bottom, top = ax.get_ylim()
     plain_ticks(ax.xaxis, [*_apart(ratios), 1.0])
-    plain_ticks(ax.yaxis, _around_one([tick for tick in _TICKS if bottom <= tick <= top], (top / bottom) ** 0.09))
+    plain_ticks(ax.yaxis, around_one([tick for tick in _TICKS if bottom <= tick <= top], (top / bottom) ** 0.09))
     ax.axhline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
-
-
-def _around_one(ticks: Sequence[float], factor: float) -> list[float]:
-    """Ticks at least a factor apart, from 1 outwards."""
-    kept = [1.0]
-    for tick in sorted(ticks, key=lambda tick: abs(math.log(tick))):
-        if all(max(tick / one, one / tick) >= factor for one in kept):
-            kept.append(tick)
-    return sorted(kept)
 
 
 def _apart(ratios: Sequence[float], factor: float = 1.25) -> list[float]:
