@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rankscope.errors import OptionError
 
 Attend = Callable[..., Tensor]
-"""(queries, keys, values, mask=, causal=, dropout=) → mixed values, as `scaled_dot_product` does."""
+"""(queries, keys, values, causal=, dropout=) → mixed values, as `scaled_dot_product` does."""
 
 
 def scaled_dot_product(
@@ -20,7 +20,6 @@ def scaled_dot_product(
     k: Float[Tensor, "*axes keys d_head"],
     v: Float[Tensor, "*axes keys d_value"],
     *,
-    mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
     causal: int = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*axes queries d_value"]:
@@ -30,11 +29,10 @@ def scaled_dot_product(
         q: queries.
         k: keys.
         v: values.
-        mask: True where a query may attend to a key.
         causal: tokens per time step for causal masking (True or 1 for plain sequences); 0 for no masking.
         dropout: dropout rate of the attention weights.
     """
-    weights = attention_weights(q, k, mask=mask, causal=causal)
+    weights = attention_weights(q, k, causal=causal)
     return F.dropout(weights, dropout) @ v if dropout else weights @ v
 
 
@@ -42,7 +40,6 @@ def attention_weights(
     q: Float[Tensor, "*axes queries d_head"],
     k: Float[Tensor, "*axes keys d_head"],
     *,
-    mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
     causal: int = False,
 ) -> Float[Tensor, "*axes queries keys"]:
     """Compute the attention weights of `scaled_dot_product`; each row sums to 1."""
@@ -50,8 +47,6 @@ def attention_weights(
     if causal:
         queries, keys = scores.shape[-2:]
         scores = scores.masked_fill(~causal_mask(queries, keys, causal, scores.device), -torch.inf)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
     return scores.softmax(-1)
 
 
@@ -66,16 +61,12 @@ def fused_dot_product(
     k: Float[Tensor, "*axes keys d_head"],
     v: Float[Tensor, "*axes keys d_value"],
     *,
-    mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
     causal: int = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*axes queries d_value"]:
     """Compute `scaled_dot_product` with torch's fused kernels."""
-    if causal and (causal > 1 or mask is not None):
-        earlier = causal_mask(q.shape[-2], k.shape[-2], causal, q.device)
-        mask = earlier if mask is None else mask & earlier
-        causal = False
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=bool(causal), dropout_p=dropout)
+    mask = causal_mask(q.shape[-2], k.shape[-2], causal, q.device) if causal > 1 else None
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal == 1, dropout_p=dropout)
 
 
 class MultiHeadAttention(nn.Module):
@@ -105,7 +96,6 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "batch queries d_model"],
         source: Float[Tensor, "batch keys d_model"] | None = None,
         *,
-        mask: Bool[Tensor, "*#axes #queries #keys"] | None = None,
         causal: int = False,
     ) -> Float[Tensor, "batch queries d_model"]:
         """Attend from ``x`` to itself, or to ``source`` (cross-attention).
@@ -113,11 +103,10 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: input of the queries.
             source: input of keys and values (default: ``x``).
-            mask: True where a query may attend to a key; broadcasts to batch × heads × queries × keys.
             causal: tokens per time step for causal masking; 0 for none.
         """
         q, k, v = self._project(x, source)
-        mixed = self.attend(q, k, v, mask=mask, causal=causal, dropout=self.dropout if self.training else 0.0)
+        mixed = self.attend(q, k, v, causal=causal, dropout=self.dropout if self.training else 0.0)
         return self.out_proj(mixed.transpose(-2, -3).flatten(-2))
 
     def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, ...]:

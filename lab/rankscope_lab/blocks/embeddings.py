@@ -1,9 +1,9 @@
-"""Token embeddings, patches, padding masks and positional encodings."""
+"""Token embeddings, patches and positional encodings."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rankscope.errors import DataError, OptionError
@@ -47,27 +47,6 @@ def patches(
     """Split each variable into patches, batch-major then variable; patch i starts at step i · stride."""
     patch_count(x.shape[1], patch, stride)
     return x.transpose(1, 2).unfold(-1, patch, stride).flatten(0, 1)
-
-
-def key_padding_mask(lengths: Int[Tensor, " batch"], tokens: int) -> Bool[Tensor, "batch 1 1 tokens"]:
-    """Return a key mask for right-padded sequences, True for real tokens; broadcasts over heads and queries.
-
-    Zero padding is not sufficient: padded tokens would take part in the softmax and add the bias of the values.
-
-    Args:
-        lengths: real tokens of each sequence.
-        tokens: length with padding.
-
-    Raises:
-        DataError: a sequence is empty or longer than ``tokens``.
-
-    >>> key_padding_mask(torch.tensor([1, 3]), 3)[:, 0, 0].tolist()
-    [[True, False, False], [True, True, True]]
-    """
-    low, high = int(lengths.min()), int(lengths.max())
-    if low < 1 or high > tokens:
-        raise DataError(f"lengths must lie in 1…{tokens}, got {low}…{high}: drop empty sequences, cut long ones.")
-    return (torch.arange(tokens, device=lengths.device) < lengths[:, None])[:, None, None, :]
 
 
 def sinusoid(length: int, d_model: int) -> Float[Tensor, "length d_model"]:

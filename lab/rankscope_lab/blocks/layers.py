@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from rankscope.errors import OptionError, unknown_choice
@@ -103,14 +103,12 @@ class AttentionBlock(nn.Module):
         self.norm1 = nn.LayerNorm(d_model)
         self.norm2 = nn.LayerNorm(d_model)
 
-    def forward(
-        self, x: Float[Tensor, "batch tokens d_model"], mask: Bool[Tensor, "*#axes #queries #keys"] | None = None
-    ) -> Float[Tensor, "batch tokens d_model"]:
-        """Apply the block; ``mask`` is True where attention is allowed."""
+    def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
+        """Apply the block."""
         if self.pre:
-            x = x + self.drop(self.attention(self.norm1(x), mask=mask, causal=self.causal))
+            x = x + self.drop(self.attention(self.norm1(x), causal=self.causal))
             return x + self.feed_forward(self.norm2(x))
-        x = self.norm1(x + self.drop(self.attention(x, mask=mask, causal=self.causal)))
+        x = self.norm1(x + self.drop(self.attention(x, causal=self.causal)))
         return self.norm2(x + self.feed_forward(x))
 
 
@@ -157,18 +155,14 @@ class DecoderBlock(nn.Module):
         self.norm3 = AddNorm(d_model)
 
     def forward(
-        self,
-        x: Float[Tensor, "batch tokens d_model"],
-        memory: Float[Tensor, "batch source d_model"],
-        source_mask: Bool[Tensor, "*#axes #tokens #source"] | None = None,
+        self, x: Float[Tensor, "batch tokens d_model"], memory: Float[Tensor, "batch source d_model"]
     ) -> Float[Tensor, "batch tokens d_model"]:
         """Apply the block.
 
         Args:
             x: decoder tokens.
             memory: encoder outputs.
-            source_mask: True where a token may attend to an encoder token.
         """
         x = self.norm1(x, lambda u: self.attention(u, causal=self.causal))
-        x = self.norm2(x, lambda u: self.cross_attention(u, memory, mask=source_mask))
+        x = self.norm2(x, lambda u: self.cross_attention(u, memory))
         return self.norm3(x, self.feed_forward)

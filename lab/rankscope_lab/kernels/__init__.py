@@ -28,21 +28,14 @@ class CompiledDropout(nn.Dropout):
 
 
 class CompiledAttention(MultiHeadAttention):
-    """Compiled self-attention without a mask; falls back to its base class."""
+    """Compiled self-attention; falls back to its base class."""
 
     compiled: ctypes.CDLL
 
-    def forward(
-        self,
-        x: Tensor,
-        source: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        causal: int = False,
-    ) -> Tensor:
+    def forward(self, x: Tensor, source: Tensor | None = None, *, causal: int = False) -> Tensor:
         """See `MultiHeadAttention`."""
-        if source is not None or mask is not None or not _fits(x) or x.ndim != 3:
-            return super().forward(x, source, mask=mask, causal=causal)
+        if source is not None or not _fits(x) or x.ndim != 3:
+            return super().forward(x, source, causal=causal)
         packed = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias).float()
         dropout = self.dropout if self.training else 0.0
         mixed = packed_attention(packed, self.heads, causal=causal, dropout=dropout, compiled=self.compiled)

@@ -58,7 +58,7 @@ def watch_layers(layers: Sequence[Layer]) -> Iterator[dict[Place, CentredTriangl
     """Record every layer's input, the input of its feed-forward part, and the output of the last layer of each stack.
 
     `rankscope.measure.hooks.watch` is not used because it takes a block's second argument for a mask of padding; the
-    blocks of the lab take masks of pairs there.
+    decoder blocks of the lab take the encoder's output there.
     """
     sinks: dict[Place, CentredTriangle] = {}
     handles = []

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from rankscope.errors import OptionError, check_least
-from rankscope_lab.blocks import AttentionBlock, DecoderBlock, SinusoidalPositions, key_padding_mask
+from rankscope_lab.blocks import AttentionBlock, DecoderBlock, SinusoidalPositions
 
 
 @dataclass(frozen=True)
@@ -69,42 +69,27 @@ class Transformer(nn.Module):
             DecoderBlock(d_model, heads, d_ff, dropout, causal=causal) for _ in range(shape.layers)
         )
 
-    def encode(
-        self, source: Shaped[Tensor, "batch steps *variables"], lengths: Int[Tensor, " batch"] | None = None
-    ) -> tuple[Float[Tensor, "batch steps d_model"], Tensor | None]:
-        """The encoder's output, and the mask that hides padding from whoever reads it.
-
-        Args:
-            source: what is read.
-            lengths: real steps of each sequence; none: all.
-        """
-        mask = None if lengths is None else key_padding_mask(lengths, source.shape[1])
+    def encode(self, source: Shaped[Tensor, "batch steps *variables"]) -> Float[Tensor, "batch steps d_model"]:
+        """The encoder's output."""
         x = self.drop(self.positions(self.source(source)))
         for block in self.encoder:
-            x = block(x, mask)
-        return x, mask
+            x = block(x)
+        return x
 
     def decode(
-        self,
-        target: Shaped[Tensor, "batch written *variables"],
-        memory: Float[Tensor, "batch steps d_model"],
-        mask: Tensor | None = None,
+        self, target: Shaped[Tensor, "batch written *variables"], memory: Float[Tensor, "batch steps d_model"]
     ) -> Float[Tensor, "batch written outputs"]:
         """Outputs at each step of ``target``, which begins with the start."""
         x = self.drop(self.positions(self.target(target)))
         for block in self.decoder:
-            x = block(x, memory, mask)
+            x = block(x, memory)
         return self.head(x)
 
     def forward(
-        self,
-        source: Shaped[Tensor, "batch steps *variables"],
-        target: Shaped[Tensor, "batch written *variables"],
-        lengths: Int[Tensor, " batch"] | None = None,
+        self, source: Shaped[Tensor, "batch steps *variables"], target: Shaped[Tensor, "batch written *variables"]
     ) -> Float[Tensor, "batch written outputs"]:
         """Teacher forcing: the outputs at all steps at once, given what should have been written before each."""
-        memory, mask = self.encode(source, lengths)
-        return self.decode(target, memory, mask)
+        return self.decode(target, self.encode(source))
 
 
 def shifted(
@@ -121,7 +106,6 @@ def write(
     start: Shaped[Tensor, "batch 1 *variables"],
     steps: int,
     choose: Callable[[Tensor], Tensor],
-    lengths: Int[Tensor, " batch"] | None = None,
 ) -> Shaped[Tensor, "batch written *variables"]:
     """Decode autoregressively.
 
@@ -131,10 +115,9 @@ def write(
         start: first step of the decoder; it is not part of what comes back.
         steps: how many to write.
         choose: the output of the last step → the step that is written, e.g. the likeliest token.
-        lengths: real steps of each source.
     """
-    memory, mask = model.encode(source, lengths)
+    memory = model.encode(source)
     written = start
     for _ in range(steps):
-        written = torch.cat([written, choose(model.decode(written, memory, mask)[:, -1:])], 1)
+        written = torch.cat([written, choose(model.decode(written, memory)[:, -1:])], 1)
     return written[:, 1:]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import OptionError
 from rankscope_lab.blocks import (
     AddNorm,
     AttentionBlock,
@@ -12,7 +12,6 @@ from rankscope_lab.blocks import (
     FeedForward,
     ProjectionBlock,
     TokenEmbedding,
-    key_padding_mask,
 )
 
 BATCH, TOKENS, SOURCE, D, HEADS, D_FF = 3, 6, 5, 16, 4, 40
@@ -50,22 +49,17 @@ def test_the_attention_block_is_torchs_encoder_layer(norm: str, activation: str)
     ).double()
     ours = AttentionBlock(D, HEADS, D_FF, norm=norm, activation=activation).double()
     ours.load_state_dict(renamed(theirs, ""))
-    x, lengths = draw(BATCH, TOKENS, D), torch.tensor([6, 2, 4])
+    x = draw(BATCH, TOKENS, D)
     torch.testing.assert_close(ours(x), theirs(x), **CLOSE)
-    padding = torch.arange(TOKENS) >= lengths[:, None]
-    mask = key_padding_mask(lengths, TOKENS)
-    torch.testing.assert_close(ours(x, mask), theirs(x, src_key_padding_mask=padding), **CLOSE)
 
 
 def test_the_decoder_block_is_torchs_decoder_layer() -> None:
     theirs = nn.TransformerDecoderLayer(D, HEADS, D_FF, 0.0, batch_first=True).double()
     ours = DecoderBlock(D, HEADS, D_FF).double()
     ours.load_state_dict(renamed(theirs, ".norm"))
-    x, memory, lengths = draw(BATCH, TOKENS, D), draw(BATCH, SOURCE, D, seed=1), torch.tensor([5, 1, 3])
+    x, memory = draw(BATCH, TOKENS, D), draw(BATCH, SOURCE, D, seed=1)
     later = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
-    padding = torch.arange(SOURCE) >= lengths[:, None]
-    want = theirs(x, memory, tgt_mask=later, memory_key_padding_mask=padding)
-    torch.testing.assert_close(ours(x, memory, key_padding_mask(lengths, SOURCE)), want, **CLOSE)
+    torch.testing.assert_close(ours(x, memory), theirs(x, memory, tgt_mask=later), **CLOSE)
 
 
 def test_a_block_is_its_sublayers_within_add_and_norm() -> None:
@@ -149,9 +143,3 @@ def test_embedded_tokens_are_scaled_rows_of_variance_one() -> None:
     module(torch.tensor([[3, 3, 7]])).sum().backward()
     assert module.table.weight.grad is not None
     assert module.table.weight.grad.any(-1).nonzero().flatten().tolist() == [3, 7]
-
-
-@pytest.mark.parametrize("lengths", [[0, 2], [1, 4]])
-def test_lengths_that_make_no_mask(lengths: list[int]) -> None:
-    with pytest.raises(DataError, match=r"lengths must lie in 1…3"):
-        key_padding_mask(torch.tensor(lengths), 3)

@@ -1,4 +1,4 @@
-"""The encoder–decoder: against ``torch.nn``, teacher forcing against step by step, padding, the copy task."""
+"""The encoder–decoder: against ``torch.nn``, teacher forcing against step by step, the copy task."""
 
 import copy
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from rankscope.errors import OptionError
 from rankscope.io import codec
-from rankscope_lab.blocks import TokenEmbedding, key_padding_mask
+from rankscope_lab.blocks import TokenEmbedding
 from rankscope_lab.tokenizers.copying import START, CopySettings, copied, copier, train_copier, wrong
 from rankscope_lab.tokenizers.transformer import Shape, Transformer, shifted, write
 
@@ -58,15 +58,13 @@ def test_it_is_torchs_transformer_between_embedding_and_head(
     model: Transformer, pair: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     source, target = pair
-    lengths = torch.tensor([6, 2, 4])
     encoder, decoder = of_torch(model)
     position = model.positions.table
-    padding = torch.arange(LENGTH) >= lengths[:, None]
-    memory = encoder(4.0 * model.source.table(source) + position, src_key_padding_mask=padding)
+    memory = encoder(4.0 * model.source.table(source) + position)
     later = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
     read = 4.0 * model.target.table(target) + position
-    want = model.head(decoder(read, memory, tgt_mask=later, memory_key_padding_mask=padding))
-    torch.testing.assert_close(model(source, target, lengths), want, rtol=0, atol=1e-6)
+    want = model.head(decoder(read, memory, tgt_mask=later))
+    torch.testing.assert_close(model(source, target), want, rtol=0, atol=1e-6)
 
 
 def test_the_decoder_reads_the_target_one_step_late() -> None:
@@ -78,10 +76,10 @@ def test_teacher_forcing_equals_step_by_step(model: Transformer, pair: tuple[tor
     source, target = pair
     start = target.new_zeros(3, 1)
     forced = model(source, shifted(target, start))
-    memory, mask = model.encode(source)
+    memory = model.encode(source)
     for steps in range(1, LENGTH + 1):
         read = torch.cat([start, target[:, : steps - 1]], 1)
-        torch.testing.assert_close(model.decode(read, memory, mask)[:, -1], forced[:, steps - 1])
+        torch.testing.assert_close(model.decode(read, memory)[:, -1], forced[:, steps - 1])
     # what is written greedily is what teacher forcing says about that very text
     written = write(model, source, start, LENGTH, lambda logits: logits.argmax(-1))
     assert torch.equal(model(source, shifted(written, start)).argmax(-1), written)
@@ -94,19 +92,6 @@ def test_what_comes_later_does_not_matter(model: Transformer, pair: tuple[torch.
     before, after = model(source, target), model(source, other)
     torch.testing.assert_close(before[:, :4], after[:, :4])
     assert not torch.allclose(before[:, 4:], after[:, 4:])
-
-
-def test_padding_of_the_source_changes_nothing(model: Transformer, pair: tuple[torch.Tensor, torch.Tensor]) -> None:
-    source, target = pair
-    lengths = torch.tensor([4, 2, 3])
-    padded = model(source, target, lengths)
-    for row, length in enumerate(lengths.tolist()):
-        alone = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(padded[row], alone[0])
-    refilled = source.clone()
-    refilled[~key_padding_mask(lengths, LENGTH)[:, 0, 0]] = 1
-    torch.testing.assert_close(model(refilled, target, lengths), padded)
-    assert not torch.allclose(model(source, target), padded)
 
 
 def test_dropout_acts_in_training_only(model: Transformer, pair: tuple[torch.Tensor, torch.Tensor]) -> None:
