@@ -12,20 +12,15 @@ from torch import Tensor, nn
 from rankscope.errors import OptionError, unknown_choice
 from rankscope_lab.blocks.attention import MultiHeadAttention
 
-NORMS = ("pre", "post")
-
 
 class AddNorm(nn.Module):
-    """``norm="post"``: LN(x + Drop(F x)), as in the first transformers; ``norm="pre"``: x + Drop(F(LN x)).
+    """LN(x + Drop(F x)), as in the first transformers.
 
     LN u = γ ⊙ (u − mean u) / √(var u + 1e-5) + b, mean and population variance over the features of each token.
     """
 
-    def __init__(self, d_model: int, dropout: float = 0.0, *, norm: str = "post") -> None:
+    def __init__(self, d_model: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if norm not in NORMS:
-            raise OptionError(unknown_choice("norm", norm, NORMS))
-        self.pre = norm == "pre"
         self.norm = nn.LayerNorm(d_model)
         self.drop = nn.Dropout(dropout)
 
@@ -33,8 +28,6 @@ class AddNorm(nn.Module):
         self, x: Float[Tensor, "batch tokens d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch tokens d_model"]:
         """Apply ``sublayer`` with residual connection and normalisation."""
-        if self.pre:
-            return x + self.drop(sublayer(self.norm(x)))
         return self.norm(x + self.drop(sublayer(x)))
 
 
@@ -94,8 +87,8 @@ class AttentionBlock(nn.Module):
             activation: activation of the feed-forward layer.
         """
         super().__init__()
-        if norm not in NORMS:
-            raise OptionError(unknown_choice("norm", norm, NORMS))
+        if norm not in ("pre", "post"):
+            raise OptionError(unknown_choice("norm", norm, ("pre", "post")))
         self.pre, self.causal = norm == "pre", causal
         self.attention = MultiHeadAttention(d_model, heads, dropout)
         self.drop = nn.Dropout(dropout if drop_output else 0.0)
