@@ -29,7 +29,7 @@ from rankscope_paper.bounds.flow import (
     theorem4_unmet,
     theorem4_upper,
 )
-from rankscope_paper.bounds.quasimatrix import chebyshev_coefficients, coefficient_bound, singular_values
+from rankscope_paper.bounds.quasimatrix import singular_values
 from rankscope_paper.bounds.smooth import (
     bernstein_axes,
     corollary2,
@@ -47,8 +47,6 @@ __all__ = [
     "Attention",
     "attention",
     "bernstein_axes",
-    "chebyshev_coefficients",
-    "coefficient_bound",
     "corollary1_lower",
     "corollary1_printed",
     "corollary1_upper",

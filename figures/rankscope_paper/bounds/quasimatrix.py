@@ -1,14 +1,13 @@
-"""Quasimatrices: finitely many functions on [−1, 1], their singular values and their Chebyshev coefficients."""
+"""Quasimatrices: finitely many functions on [−1, 1], and their singular values."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numpy.polynomial import chebyshev, legendre
+from numpy.polynomial import legendre
 
 from rankscope.errors import OptionError
 
@@ -70,24 +69,3 @@ def _weighted(functions: Functions, edges: Float[np.ndarray, " edges"], count: i
     if not np.isfinite(values).all():
         raise OptionError("a function of the quasimatrix is not finite on [−1, 1]: check its poles and logarithms.")
     return values * np.sqrt((half[:, None] * weights).ravel())
-
-
-def chebyshev_coefficients(functions: Functions, degree: int) -> Float[np.ndarray, "d coefficients"]:
-    """Coefficients a_0 … a_degree of each function's Chebyshev interpolant, row by row.
-
-    >>> (chebyshev_coefficients(lambda x: np.stack([x**2 + x]), 2) @ [1, 10, 100]).round(9).tolist()
-    [60.5]
-    """
-    rows = len(functions(np.zeros(1)))
-    interpolate: Any = chebyshev.chebinterpolate
-    return np.stack([interpolate(lambda x, i=i: functions(x)[i], degree) for i in range(rows)])
-
-
-def coefficient_bound(coefficients: Float[np.ndarray, "d coefficients"], j: int, tokens: int | None = None) -> float:
-    """Bound on s_{j+1}, or with ``tokens`` on σ_{j+1}, from the Chebyshev series themselves (proof of Theorem 1).
-
-    Cutting every series before T_j leaves a quasimatrix of rank j, and an error of at most δ = max_i Σ_{k≥j} |a_ik|
-    at every point: s_{j+1} ≤ √(2d)·δ, σ_{j+1} ≤ √(dL)·δ.
-    """
-    delta = float(np.abs(coefficients[:, j:]).sum(axis=1).max(initial=0.0))
-    return (len(coefficients) * (2 if tokens is None else tokens)) ** 0.5 * delta

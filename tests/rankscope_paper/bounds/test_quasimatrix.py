@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.polynomial import legendre
 
 from rankscope.errors import OptionError
-from rankscope_paper.bounds import chebyshev_coefficients, coefficient_bound, quasimatrix, singular_values
+from rankscope_paper.bounds import quasimatrix, singular_values
 
 
 def test_scaled_legendre_polynomials_are_orthogonal() -> None:
@@ -56,25 +56,3 @@ def test_more_functions_than_first_nodes() -> None:
     names = range(40)
     got = singular_values(lambda x: np.stack([legendre.Legendre.basis(n)(x) for n in names]))
     np.testing.assert_allclose(got, np.sqrt(2 / (2 * np.arange(40) + 1)), rtol=1e-10)
-
-
-def test_coefficients_of_an_exponential_are_bessel_functions() -> None:
-    from scipy.special import iv
-
-    got = chebyshev_coefficients(lambda x: np.exp(x)[None], 20)[0]
-    exact = np.array([iv(0, 1.0), *(2 * iv(n, 1.0) for n in range(1, 21))])
-    np.testing.assert_allclose(got, exact, atol=1e-14)
-
-
-def test_series_bound_what_they_are_cut_from() -> None:
-    rates = np.linspace(-2, 2, 8)
-    points = np.linspace(-1, 1, 30)
-
-    def values(x: np.ndarray) -> np.ndarray:
-        return np.exp(rates[:, None] * x)
-
-    coefficients = chebyshev_coefficients(values, 40)
-    s, sigma = singular_values(values), np.linalg.svd(values(points), compute_uv=False)
-    for j in range(8):
-        assert s[j] <= coefficient_bound(coefficients, j)
-        assert sigma[j] <= coefficient_bound(coefficients, j, tokens=30)
