@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import LogLocator, NullLocator
 
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, read_sweep_report
 from rankscope.measure.tradeoff import Table2Report, read_table2
@@ -197,17 +197,12 @@ def frontier(design: Sequence[DesignPoint], models: Mapping[str, Sequence[CostPo
     Args:
         design: models by design and their baseline, ours and published ones.
         models: kind of model → points; each kind has a mark of its own.
-
-    Raises:
-        OptionError: one of the two is empty.
     """
     points = {
         kind: [one for one in group if math.isfinite(one.WQL) and math.isfinite(one.MASE)]
         for kind, group in models.items()
     }
     count = sum(len(group) for group in points.values())
-    if not design or not count:
-        raise OptionError("there are no points: nothing can be drawn.")
     widths = sorted({one.name for one in design}, key=int, reverse=True)
     heights = [LINE * len(widths) + 0.75, LINE * count + 0.75]
     with styled():

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.figure import Figure, FigureBase
 
 from rankscope.checkpoints import list_bundled
-from rankscope.errors import OptionError
 from rankscope.families import FAMILIES
 from rankscope.measure.embedding import EmbeddingSpectrum
 from rankscope.plots.labels import plain_ticks
@@ -98,13 +97,8 @@ def strategies(
     Args:
         rows: signal → model → its embedded corpus; the same models for every signal.
         start: the same before training, where it is known.
-
-    Raises:
-        OptionError: no signal, no model, or not the same models.
     """
-    models = list(next(iter(rows.values()), {}))
-    if not models or any(list(found) != models for found in rows.values()):
-        raise OptionError("rows must hold the same models for every signal, at least one.")
+    models = list(next(iter(rows.values())))
     names = list(labels(models).values())
     side = 2.75 / len(models)
     with styled():

@@ -20,7 +20,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError
 from rankscope.families import FAMILIES
 from rankscope.numerics import eps_rank
 from rankscope.numerics.embedding import chebyshev_embedding
@@ -171,13 +171,7 @@ class EmbeddedValues:
 
 
 def embedded_values(models: Sequence[EmbeddedValues]) -> Figure:
-    """One column per model: coordinates of φ(x) against x, its leading projections, and those before training.
-
-    Raises:
-        OptionError: no model.
-    """
-    if not models:
-        raise OptionError("models is empty: give at least one embedding.")
+    """One column per model: coordinates of φ(x) against x, its leading projections, and those before training."""
     with styled():
         rows = 2 if all(model.start is None for model in models) else 3
         fig, axes = figure(rows, len(models), sharex=True, sharey="row")
@@ -217,12 +211,7 @@ def embedded_line(values: Float[ndarray, " points"], embedded: Mapping[int, Floa
     Args:
         values: the numbers.
         embedded: rank → two coordinates of each number.
-
-    Raises:
-        OptionError: no rank.
     """
-    if not embedded:
-        raise OptionError("embedded is empty: give at least one rank.")
     columns = min(2, len(embedded))
     lines = ceil(len(embedded) / columns)
     with styled():
