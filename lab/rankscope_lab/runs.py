@@ -39,7 +39,7 @@ def write_weights(file: Path, model: nn.Module) -> None:
 
 def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def epoch_ticks(progress: Progress, total: int, what: str, done: int = 0) -> Tick:

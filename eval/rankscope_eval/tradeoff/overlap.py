@@ -79,11 +79,10 @@ def top_tokens(
     family: Family,
     series: CalibrationSet,
     *,
-    k: int = TOP,
     batch_size: int = BATCH_SIZE,
     progress: Progress | None = None,
 ) -> Int[Tensor, "positions k"]:
-    """Return the top-k next tokens at every non-padding position, concatenated over series.
+    """Return the `TOP` likeliest next tokens at every non-padding position, concatenated over series.
 
     Raises:
         FamilyError: the model has no tokens.
@@ -94,7 +93,7 @@ def top_tokens(
     for done, batch in enumerate(teacher_passes(module, family, series, batch_size)):
         report(done * batch_size, len(series), "likeliest tokens")
         logits = logits_of(module, batch)[batch.real]
-        found.append(logits.topk(min(k, logits.shape[-1]), dim=-1).indices.to("cpu", torch.int32))
+        found.append(logits.topk(min(TOP, logits.shape[-1]), dim=-1).indices.to("cpu", torch.int32))
     report(len(series), len(series), "likeliest tokens")
     return torch.cat(found)
 

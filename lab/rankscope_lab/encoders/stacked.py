@@ -8,7 +8,6 @@ numbers of dropout and the last digits.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,6 +30,7 @@ from rankscope_lab.encoders.training import (
     Begun,
     ComputeOptions,
     Trained,
+    finite,
     fresh,
     kept_points,
     learning_rate,
@@ -255,7 +255,7 @@ def _validate(
 def _until_diverged(points: list[Point]) -> list[Point]:
     """Up to the first point that is not finite: a run alone would have ended there."""
     for index, point in enumerate(points):
-        if not (math.isfinite(point.loss) and math.isfinite(point.train_loss)):
+        if not finite(point):
             return points[: index + 1]
     return points
 

@@ -221,7 +221,7 @@ def train(
         points = kept_points(found.points, max(epoch, how.last(spec)))
         progress(epoch)
     train_part, held = data.train.to(how.device), data.validation.to(how.device)
-    while epoch < how.last(spec) and not (points and not _finite(points[-1])):
+    while epoch < how.last(spec) and (not points or finite(points[-1])):
         epoch += 1
         for group in adam.param_groups:
             group["lr"] = learning_rate(epoch - 1, spec.epochs)
@@ -238,10 +238,11 @@ def train(
 
 def kept_points(points: Sequence[Point], last: int) -> list[Point]:
     """Validations of a run that is taken up: those that it would have had with ``last`` epochs from the beginning."""
-    return [point for point in points if validated(point.epoch, last) or not _finite(point)]
+    return [point for point in points if validated(point.epoch, last) or not finite(point)]
 
 
-def _finite(point: Point) -> bool:
+def finite(point: Point) -> bool:
+    """Return True if both losses are: a run ends at the first point where one is not."""
     return math.isfinite(point.loss) and math.isfinite(point.train_loss)
 
 

@@ -18,7 +18,7 @@ from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import MatrixCut
 from rankscope.compress.options import JOINT, needs_calibration
 from rankscope.compress.plan import SitePlan
-from rankscope.errors import DataError, OptionError, unknown_choice
+from rankscope.errors import DataError
 from rankscope.families import HeadWidth, Site
 from rankscope_lab.measure.sites import ATTENTION, FEED_FORWARD, PROJECTION, bias_of, matrix_of, sites_of
 
@@ -69,19 +69,17 @@ def compression_curve(
     score: Score,
     *,
     ratios: Sequence[float] = RATIOS,
-    methods: Sequence[str] = CUTS,
 ) -> tuple[CurvePoint, ...]:
-    """Truncate each layer type by each method to each ratio, one at a time, and score the result.
+    """Truncate each layer type by each method of `CUTS` to each ratio, one at a time, and score the result.
 
     Args:
         model: left as it is.
         batches: to calibrate on.
         score: loss of a model.
         ratios: numbers stored after over before.
-        methods: of `CUTS`; ``joint`` applies to attention.
 
     Raises:
-        OptionError: an unknown method, or a ratio outside (0, 1].
+        OptionError: a ratio outside (0, 1].
         DataError: the whole model has no finite loss.
     """
     moments = model_moments(model, batches)
@@ -91,9 +89,7 @@ def compression_curve(
     made = copy.deepcopy(model)
     whole = {name: value.clone() for name, value in made.state_dict().items()}
     points = []
-    for method in methods:
-        if method not in CUTS:
-            raise OptionError(unknown_choice("method", method, CUTS))
+    for method in CUTS:
         for kind in KINDS:
             cuts = cuts_of(made, kind, method, moments)
             for ratio in ratios if cuts else ():

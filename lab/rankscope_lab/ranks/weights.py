@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from rankscope_lab.encoders.run_spec import RunSpec as EncoderSpec
 from rankscope_lab.encoders.runs import RANKED
 from rankscope_lab.encoders.training import score as encoder_score
 from rankscope_lab.measure import measure
-from rankscope_lab.ranks.compress import RATIOS, Score, compression_curve
+from rankscope_lab.ranks.compress import Score, compression_curve
 from rankscope_lab.ranks.runs import RankedRun, RunSet
 from rankscope_lab.ranks.study import RunCurve
 from rankscope_lab.slt.run_spec import RunSpec as SltSpec
@@ -86,9 +86,7 @@ def can_be_cut(found: RunSet) -> list[RankedRun]:
     return [run for run in found.runs if run.weights is not None and run.spec is not None]
 
 
-def curves_of(
-    found: RunSet, data: str | Path | None, ratios: Sequence[float] = RATIOS, progress: Progress = silent
-) -> tuple[RunCurve, ...]:
+def curves_of(found: RunSet, data: str | Path | None, progress: Progress = silent) -> tuple[RunCurve, ...]:
     """Truncate the layers of every run in `can_be_cut` whose data are available."""
     curves: list[RunCurve] = []
     kept = can_be_cut(found)
@@ -96,7 +94,7 @@ def curves_of(
         progress(done, len(kept), "cutting layers")
         whole = restored(run, data)
         if whole is not None:
-            points = compression_curve(whole.model, whole.calibration, whole.score, ratios=ratios)
+            points = compression_curve(whole.model, whole.calibration, whole.score)
             curves += [(run, point) for point in points]
     progress(len(kept), len(kept), "cutting layers")
     return tuple(curves)

@@ -22,23 +22,18 @@ class ScaledParts:
     """Rows of each part in time order; every variable has mean 0 and standard deviation 1 over the training rows.
 
     Attributes:
-        name: of the table.
-        columns: the variables.
         train: 8640 rows of ETTh1.
         validation: the 2880 rows after them.
         test: the 2880 rows after those.
     """
 
-    name: str
-    columns: tuple[str, ...]
     train: Float[Tensor, "time variables"]
     validation: Float[Tensor, "rows variables"]
     test: Float[Tensor, "steps variables"]
 
     def to(self, device: str) -> ScaledParts:
         """The same on another device."""
-        moved = (part.to(device) for part in (self.train, self.validation, self.test))
-        return ScaledParts(self.name, self.columns, *moved)
+        return ScaledParts(*(part.to(device) for part in (self.train, self.validation, self.test)))
 
 
 def scaled_parts(table: VariableTable) -> ScaledParts:
@@ -48,7 +43,7 @@ def scaled_parts(table: VariableTable) -> ScaledParts:
         DataError: the table is too short for the split.
     """
     data = forecast_data(table, MONTHS, 1, 1)
-    return ScaledParts(table.name, table.columns, data.train.values, data.validation.values, data.test.values)
+    return ScaledParts(data.train.values, data.validation.values, data.test.values)
 
 
 def tiles(

@@ -20,11 +20,12 @@ from rankscope_lab.machine import describe
 from rankscope_lab.measure import rank_record
 from rankscope_lab.runs import write_weights
 from rankscope_lab.tokenizers.autoencoder import AutoencoderSettings, train_autoencoder
-from rankscope_lab.tokenizers.copying import EVERY, CopySettings, train_copier
+from rankscope_lab.tokenizers.copying import EVERY, START, CopySettings, train_copier
 from rankscope_lab.tokenizers.forecasting import STEPWISE, ForecastSettings, train_forecaster
 from rankscope_lab.tokenizers.linear_regression import SgdSettings, fit_linear, least_squares, mean_squared_error
 from rankscope_lab.tokenizers.parts import ScaledParts, scaled_parts, tiles
 from rankscope_lab.tokenizers.run_spec import AUTOENCODER, COPY, FORECAST, LINEAR, VQ, Plan, RunRecord, Task
+from rankscope_lab.tokenizers.transformer import shifted
 from rankscope_lab.tokenizers.vq import VqSettings, train_vq
 
 WINDOW = 96
@@ -124,7 +125,7 @@ def _vq(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord:
         epochs=task.epochs,
         seed=task.seed,
     )
-    result = train_vq(data.parts, settings, device=data.device, progress=progress)
+    result = train_vq(data.parts, settings, progress=progress)
     error = result.test.mse if result.test else float("nan")
     record = _record(task, data.name, error, float("nan"), result.diverged, result.parameters, codec.plain(result))
     record = replace(record, codes=settings.codes, width=settings.d_model)
@@ -155,7 +156,7 @@ def _copy(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord
 def _copy_batch(settings: CopySettings, device: str) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     source = torch.randint(1, settings.symbols + 1, (256, settings.length), generator=generator).to(device)
-    return source, torch.cat([torch.zeros_like(source[:, :1]), source[:, :-1]], 1)
+    return source, shifted(source, torch.full_like(source[:, :1], START))
 
 
 def _forecast(task: Task, data: Data, folder: Path, progress: Progress) -> RunRecord:

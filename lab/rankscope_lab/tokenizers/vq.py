@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rankscope.engine import Progress, silent
-from rankscope.engine.device import resolve_device
 from rankscope.engine.randomness import seeded
 from rankscope.errors import OptionError, check_least
 from rankscope.families.loading import write_module
@@ -24,6 +23,7 @@ from rankscope.io.atomic import atomic_folder
 from rankscope.measure.spectrum import DEFAULT_EPS
 from rankscope.numerics import singular_values
 from rankscope_lab.measure.record import Ranks, ranks_of
+from rankscope_lab.runs import count_parameters
 from rankscope_lab.tokenizers.parts import Descent, ScaledParts, tiles
 
 
@@ -197,60 +197,45 @@ SCORED = 512
 """Windows per pass when a part is scored."""
 
 
-def train_vq(
-    parts: ScaledParts,
-    settings: VqSettings | None = None,
-    *,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> VqResult:
+def train_vq(parts: ScaledParts, settings: VqSettings | None = None, *, progress: Progress | None = None) -> VqResult:
     """Train a tokenizer on the training rows, every variable a series of its own.
 
     The codes start at latents of the first epoch's windows. A loss that is not finite ends the run: see
     `VqResult.diverged`.
 
     Args:
-        parts: of a table.
+        parts: of a table; the device is that of its values.
         settings: the tokenizer, and how it learns.
-        device: ``cpu``, ``cuda`` or ``auto``.
         progress: called with the epochs done.
 
     Raises:
         DataError: a part is shorter than a window.
     """
     chosen, report = settings or VqSettings(), progress or silent
-    placed = parts.to(resolve_device(device))
-    for name in ("train", "validation", "test"):
-        tiles(getattr(placed, name), chosen.window, what=f"the {name} part of {parts.name}")
     begun = time.perf_counter()
     with seeded(chosen.seed):
-        run = VqTraining.begin(placed, chosen)
+        run = VqTraining.begin(parts, chosen)
         points: list[VqPoint] = []
         for epoch in range(1, chosen.epochs + 1):
             points.append(run.epoch(epoch))
             report(epoch, chosen.epochs, f"validation error {points[-1].validation.mse:.4f}")
             if not math.isfinite(points[-1].loss):
                 break
-    return _result(run, placed, tuple(points), time.perf_counter() - begun)
+    return _result(run, parts, tuple(points), time.perf_counter() - begun)
 
 
 def _result(run: VqTraining, parts: ScaledParts, points: tuple[VqPoint, ...], seconds: float) -> VqResult:
-    module, chosen = run.module, run.settings
-    size = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    if not all(math.isfinite(v) for point in points for v in (point.loss, point.validation.mse)):
-        return VqResult(chosen, points, None, None, None, None, size, seconds, module)
-    ids, test = score(module, tiles(parts.test, chosen.window))
-    codes = module.quantiser.codebook.weight.detach()
-    return VqResult(
-        settings=chosen,
-        points=points,
-        train=score(module, tiles(parts.train, chosen.window))[1],
+    module, window = run.module, run.settings.window
+    bare = VqResult(run.settings, points, None, None, None, None, count_parameters(module), seconds, module)
+    if bare.diverged:
+        return bare
+    ids, test = score(module, tiles(parts.test, window))
+    return replace(
+        bare,
+        train=score(module, tiles(parts.train, window))[1],
         test=test,
-        codebook=spectrum_of(codes),
-        stream=spectrum_of(codes[ids.flatten()]),
-        parameters=size,
-        seconds=seconds,
-        module=module,
+        codebook=spectrum_of(bare.codes),
+        stream=spectrum_of(bare.codes[ids.flatten()]),
     )
 
 

@@ -10,7 +10,7 @@ from rankscope.compress.calibration.moments import centred
 from rankscope.compress.joint import PairCut
 from rankscope.compress.methods import MatrixCut
 from rankscope.compress.plan import SitePlan
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError
 from rankscope_lab.blocks import AttentionBlock, DecoderBlock, ProjectionBlock
 from rankscope_lab.measure import matrix_of, sites_of
 from rankscope_lab.ranks.compress import KINDS, compression_curve, cut_to, cuts_of, model_moments, write_cut
@@ -220,8 +220,6 @@ def test_curves_fall_back_to_the_whole_model(batch: Tensor) -> None:
 
 def test_bad_choices(batch: Tensor) -> None:
     model = Mixed()
-    with pytest.raises(OptionError, match="did you mean 'joint'"):
-        compression_curve(model, [batch], lambda one: 1.0, methods=("jont",))
     with pytest.raises(DataError, match="loss is nan"):
         compression_curve(model, [batch], lambda one: math.nan)
     with pytest.raises(DataError, match="no batch"):

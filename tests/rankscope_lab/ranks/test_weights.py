@@ -49,7 +49,7 @@ def test_ranks_are_measured_where_only_weights_are_kept(audit: Path) -> None:
 
 
 def test_cuts_start_from_the_loss_of_the_run(audit: Path) -> None:
-    curves = curves_of(read_runs([audit]), None, ratios=(1.0, 0.25))
+    curves = curves_of(read_runs([audit]), None)
     torch.manual_seed(3)
     whole = score(build(SPEC), run_data(SPEC).validation, SPEC, 1, 0.0).loss
     assert [point.before for _, point in curves] == pytest.approx([whole] * len(curves), rel=1e-6)

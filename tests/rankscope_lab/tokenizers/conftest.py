@@ -22,4 +22,4 @@ def waves(rows: int, variables: int, seed: int) -> np.ndarray:
 def small_parts() -> ScaledParts:
     """Two variables, 960 + 192 + 192 rows."""
     values = torch.from_numpy(waves(1344, 2, 0)).float()
-    return ScaledParts("waves", ("a", "b"), *values.split((960, 192, 192)))
+    return ScaledParts(*values.split((960, 192, 192)))

@@ -210,5 +210,5 @@ def test_settings_that_cannot_be(wrong: dict[str, Any], says: str) -> None:
 
 
 def test_a_part_that_is_too_short(small_parts: ScaledParts) -> None:
-    with pytest.raises(DataError, match="the validation part of waves has 192 rows, one window takes 256"):
+    with pytest.raises(DataError, match="the part has 192 rows, one window takes 256"):
         train_vq(small_parts, VqSettings(window=256))
