@@ -27,6 +27,10 @@ class Slope:
     high: float
     samples: int
 
+    def text(self, digits: int) -> str:
+        """Exponent with its interval."""
+        return f"{self.value:.{digits}f} (95 %: {self.low:.{digits}f} to {self.high:.{digits}f})"
+
 
 def exponent(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> float:
     """Least-squares slope of log y over log x.

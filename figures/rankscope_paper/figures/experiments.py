@@ -139,12 +139,12 @@ def _above(ax: Axes) -> None:
 
 
 def _truncation(result: F1Result) -> str:
-    slopes = "; ".join(f"{_slope(one.slope)} for σ_d = {one.name}" for one in result.readings)
+    slopes = "; ".join(f"{one.slope.text(3)} for σ_d = {one.name}" for one in result.readings)
     return (
         f"Left: ‖Y − Ỹ‖_F of attention whose three matrices are truncated to rank r, against σ_{{r+1}}, d = "
         f"{result.d_model}, {result.tokens} tokens; fitted exponents (1 in theory): {slopes}. Right: against the "
         f"width d at r = {result.width.rank} with the leading spectrum fixed; exponent (½ in theory) "
-        f"{_slope(result.width.slope)}."
+        f"{result.width.slope.text(3)}."
     )
 
 
@@ -155,7 +155,7 @@ def _sketches(result: F2Result) -> str:
     return (
         f"Left: singular values of X; right: distance ‖QQᵀXᵀ − Xᵀ‖₂ of h sparse sketches of {result.rank} rows each, "
         f"beside one dense sketch of as many rows, d = {result.d_model}. Rank that the sketches are worth: {worth}; "
-        f"exponent over h {_slope(result.slope)}."
+        f"exponent over h {result.slope.text(3)}."
     )
 
 
@@ -170,10 +170,6 @@ def _outputs(result: F3Result) -> str:
         f"Relative singular values of X and of Y = MH-Attn(X) + X, d = {result.d_model}, {result.tokens} tokens. "
         f"Mean ε-ranks: {'; '.join(lines)}."
     )
-
-
-def _slope(slope: Slope) -> str:
-    return f"{slope.value:.3f} (95 %: {slope.low:.3f} to {slope.high:.3f})"
 
 
 def _ends(heads: np.ndarray, values: np.ndarray) -> list[tuple[int, float]]:

@@ -17,6 +17,7 @@ from rankscope.numerics import row_angles
 from rankscope.plots import angle_maps, ranks_by_heads
 from rankscope.plots.labels import short_names
 from rankscope_paper.figures.embedding import angle_frame, mean_angle
+from rankscope_paper.figures.layers import read_parquet
 from rankscope_paper.figures.recipe import Drawn, Recipe, Settings, carried, listed
 from rankscope_paper.figures.sweeps import command, draw_mean_ranks, measured_on
 
@@ -119,10 +120,7 @@ def read_angles(path: Path) -> tuple[AngleMaps, str]:
         DataError: it is no such table.
     """
     file = codec.find(path, "fig14.parquet")
-    try:
-        frame = pd.read_parquet(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} is no Parquet file: name a sweep over heads, or angles saved by figure 14.") from error
+    frame = read_parquet(file, "a sweep over heads, or angles saved by figure 14")
     if list(frame.columns) != list(COLUMNS) or set(frame["schema"]) != {SCHEMA}:
         found = frame["schema"].iloc[0] if "schema" in frame and len(frame) else "no schema"
         raise DataError(f"{file}: expected a table of schema {SCHEMA!r}, got {found!r}.")

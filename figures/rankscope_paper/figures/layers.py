@@ -184,7 +184,8 @@ def fig12(settings: Settings) -> Drawn:
 def fig13(settings: Settings) -> Drawn:
     """Draw the singular values of W_Q in every encoder layer during training."""
     path = settings.data or carried("spectra.parquet", MAKE_SPECTRA)
-    frame, source = _spectra_table(path), "its spectra.parquet" if settings.data is None else path.name
+    frame = read_parquet(codec.find(path, "spectra.parquet"), "the spectra.parquet of a trained model")
+    source = "its spectra.parquet" if settings.data is None else path.name
     figure = training_spectra(frame)
     steps = sorted({int(str(line.get_gid()).removeprefix("step-")) for ax in figure.axes for line in ax.lines})
     chosen = frame[(frame["role"] == "self.q") & (frame["stack"] == "encoder") & frame["step"].isin(steps)]
@@ -237,9 +238,9 @@ def _share_above(report: SpectrumReport, role: str) -> float:
     return sum(row.eps_ranks[repr(EPS)] for row in rows) / sum(min(row.shape) for row in rows)
 
 
-def _spectra_table(path: Path) -> pd.DataFrame:
-    file = codec.find(path, "spectra.parquet")
+def read_parquet(file: Path, wanted: str) -> pd.DataFrame:
+    """Read a table; where the file holds none, the error says what is wanted."""
     try:
         return pd.read_parquet(file)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} is no Parquet file: name the spectra.parquet of a trained model.") from error
+        raise DataError(f"{file} is no Parquet file: name {wanted}.") from error

@@ -184,7 +184,7 @@ def _slopes(result: F1Result) -> Finding:
     off = {name: abs(slope.value - aim) / SLACK for name, (slope, aim) in named.items()}
     worst = max(off, key=off.__getitem__)
     count = sum(len(run.ranks) for reading in result.readings for run in reading.runs) + result.width.error.size
-    notes = tuple(f"slope {name}: {s.value:.3f} (95 %: {s.low:.3f} to {s.high:.3f})" for name, (s, _) in named.items())
+    notes = tuple(f"slope {name}: {slope.text(3)}" for name, (slope, _) in named.items())
     notes += tuple(
         f"σ_d = {reading.name}, at all ranks: {reading.slope_all.value:.3f}; over the norm of all that is cut: "
         f"{reading.slope_tail.value:.3f}"
@@ -195,9 +195,8 @@ def _slopes(result: F1Result) -> Finding:
 
 def _sketches(result: F2Result) -> Finding:
     falling, where = _steps(result.sparse.mean(axis=1)[::-1], result.heads[::-1])
-    s = result.slope
     notes = (
-        f"rank reached grows as h^{s.value:.2f} (95 %: {s.low:.2f} to {s.high:.2f})",
+        f"rank reached grows as h^{result.slope.text(2)}",
         f"sparse over dense distance: {float((result.sparse / result.dense).min()):.2f} to "
         f"{float((result.sparse / result.dense).max()):.2f}",
     )
