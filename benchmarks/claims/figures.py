@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from claims.intervals import span
 from claims.ranks import encoder_queries
 from claims.records import DRAWN, Block, Claim, Document, Prose, Result
 from claims.scores import CARDS
@@ -70,7 +71,7 @@ def vocabularies(found: Document) -> Document:
     """Ranks over those of fixed vocabularies, and at rank 2 of the matrices that stayed at random."""
     layers = found["points"][1]["ranks"]["layer_ranks"]
     stayed = [layers["encoder.self"]["0.1"][-1], *layers["decoder.cross"]["0.1"]]
-    return {**swept(found), "stayed": {"least": min(stayed), "most": max(stayed)}}
+    return {**swept(found), "stayed": span(stayed)}
 
 
 def grows_slowly(found: Document) -> bool:
@@ -92,7 +93,7 @@ def by_design(found: Document) -> Document:
     sizes = [
         fmean(math.ceil(row["paper"]["r0"] * (1 + i) ** row["paper"]["alpha"]) for i in range(12)) / 64 for row in rows
     ]
-    spans = {"least": min(here), "most": max(here), "paper_least": min(there), "paper_most": max(there)}
+    spans = {**span(here), "paper_least": min(there), "paper_most": max(there)}
     return {**spans, "paper": there, "sizes": sizes}
 
 
@@ -121,7 +122,7 @@ def outputs(found: Document) -> Document:
     seeds = found["rank_out"]
     means = [[fmean(seed[h][e] for seed in seeds) for h in range(len(found["heads"]))] for e in (0, 1)]
     ranks = {f"h{h}": rank for h, rank in zip(found["heads"], means[1], strict=True)}
-    return {**ranks, "input": found["rank_in"][1], "coarse": {"least": min(means[0]), "most": max(means[0])}}
+    return {**ranks, "input": found["rank_in"][1], "coarse": span(means[0])}
 
 
 def queries_by_step(found: Document) -> dict[int, list[list[float]]]:
@@ -152,9 +153,8 @@ def growth(found: Document) -> Document:
         made[f"s{step}"] = {
             "low": min(largest),
             "high": max(largest),
-            "least": min(middles),
-            "most": max(middles),
-            "rank": {"least": min(ranks), "most": max(ranks)},
+            **span(middles),
+            "rank": span(ranks),
         }
     return made
 
@@ -179,7 +179,7 @@ def angles(found: Document) -> dict[str, dict[str, float]]:
         name: [fmean(of) for (_, same), of in sums.items() if same is inside]
         for name, inside in (("within", True), ("across", False))
     }
-    return {name: {"least": min(of), "most": max(of)} for name, of in means.items()}
+    return {name: span(of) for name, of in means.items()}
 
 
 def tables(bolt: Document, t5: Document) -> dict[str, float]:

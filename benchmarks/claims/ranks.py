@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claims.intervals import span
 from claims.records import Claim, Document, Prose, Result
 
 MODELS = ("bundled", "bundled-bolt", "bundled-2")
@@ -11,7 +12,7 @@ RESULTS: tuple[Result, ...] = tuple(Result(f"ranks-{one}", f"benchmarks/ranks.py
 def over(found: Document, stack: str, *roles: str) -> Document:
     """Ranks of roles of a stack: least, most and mean over the layers."""
     ranks = [rank for role in roles for rank in found["trained"][stack][role]["rank"]]
-    return {"least": min(ranks), "most": max(ranks), "mean": sum(ranks) / len(ranks)}
+    return {**span(ranks), "mean": sum(ranks) / len(ranks)}
 
 
 def queries(found: Document) -> Document:
@@ -44,7 +45,7 @@ def mean_ranks(ranks: Document, stack: str) -> list[str]:
 def at_start(found: Document) -> Document:
     """Ranks of all matrices before training."""
     ranks = [rank for stack in found["start"].values() for one in stack.values() for rank in one["rank"]]
-    return {"least": min(ranks), "most": max(ranks)}
+    return span(ranks)
 
 
 WIDTH = 256

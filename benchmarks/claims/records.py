@@ -1,11 +1,11 @@
-"""Records of the registry: results, and the numbers of pages that are taken from them."""
+"""Records of the registry: results, the numbers of pages that are taken from them, and tables of such numbers."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
@@ -210,3 +210,13 @@ class Block:
 
 
 Claim = Prose | Block
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown table."""
+    lines = [_line(head), "|---" * len(head) + "|", *map(_line, rows)]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"

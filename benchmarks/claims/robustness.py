@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims.records import Block, Claim, Document, Prose, Result
+from claims.records import Block, Claim, Document, Prose, Result, table
 
 PAGE = "docs/reference/robustness.md"
 FUZZ, FAULTS, KILLS = "fuzz", "faults", "kills"
@@ -47,20 +47,17 @@ def fuzzed(found: Document) -> str:
 
 def failed(found: Document) -> str:
     """Calls that could fail by verb, runs with a fault, and what was lost, left or badly said."""
-    lines = ["| verb | points | runs | losses | litter | wrong messages |", "|---|---|---|---|---|---|"]
     names = ("points", "runs", "losses", "litter", "messages")
-    for verb, one in sorted(found["counts"].items()):
-        lines.append(" | ".join([f"| `{verb}`", *(f"{one[name]:,}" for name in names)]) + " |")
-    sums = (sum(one[name] for one in found["counts"].values()) for name in names)
-    lines.append(" | ".join(["| all", *(f"{one:,}" for one in sums)]) + " |")
-    return "\n".join(lines)
+    counts = {f"`{verb}`": [one[name] for name in names] for verb, one in sorted(found["counts"].items())}
+    counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
+    head = ("verb", *names[:-1], "wrong messages")
+    return table(head, ([name, *(f"{count:,}" for count in row)] for name, row in counts.items()))
 
 
 def killed(found: Document) -> str:
     """Kills by verb, and what was lost."""
-    lines = ["| verb | kills | losses |", "|---|---|---|"]
-    lines += [f"| `{verb}` | {one['runs']} | {one['losses']} |" for verb, one in sorted(found["counts"].items())]
-    return "\n".join(lines)
+    rows = ([f"`{verb}`", str(one["runs"]), str(one["losses"])] for verb, one in sorted(found["counts"].items()))
+    return table(("verb", "kills", "losses"), rows)
 
 
 def loaded(found: Document, beyond: Document) -> str:

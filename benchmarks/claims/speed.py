@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from runtime import joined, table
+from runtime import joined
+from runtime import table as timed
 
-from claims.records import DEV, DRAWN, Block, Claim, Document, Prose, Result
+from claims import intervals
+from claims.records import DEV, DRAWN, Block, Claim, Document, Prose, Result, table
 
 PAGE = "docs/benchmarks.md"
 STOCK = "t5-tiny:stock:float32"
@@ -85,7 +87,7 @@ def spectrum(found: Document, older: Document) -> str:
 
 def runtime(*found: Document) -> str:
     """Times as fast as stock, and memory, by case and batch; the head says on which machine."""
-    return table(joined(*found)).replace("| |", f"| {machine(found[0])} |", 1)
+    return timed(joined(*found)).replace("| |", f"| {machine(found[0])} |", 1)
 
 
 def achieved(*found: Document) -> Document:
@@ -98,7 +100,7 @@ def achieved(*found: Document) -> Document:
         for row in one["rows"]:
             if row["label"] == f"t5-{size}:fast:float32" and row["batch"] in shares:
                 shares[row["batch"]].append(row["achieved"])
-    spans = {name: {"least": min(shares[n]), "most": max(shares[n])} for name, n in (("one", 1), ("many", 32))}
+    spans = {name: intervals.span(shares[n]) for name, n in (("one", 1), ("many", 32))}
     return {**spans, "rates": [product_rate(each) for each in found]}
 
 
@@ -123,7 +125,7 @@ def compiled(found: Document) -> dict[str, dict[str, float]]:
         "time": [row["seconds"]["median"] for row in one["ratios"] if row["label"] == name],
         "memory": [peak / peaks[STOCK, batch] for (label, batch), peak in peaks.items() if label == name],
     }
-    return {what: {"least": min(values), "most": max(values)} for what, values in ratios.items()}
+    return {what: intervals.span(values) for what, values in ratios.items()}
 
 
 def narrow_heads_save_time(*found: Document) -> bool:
@@ -185,14 +187,11 @@ def span_of_ratio(values: dict[str, float]) -> str:
 def stream(found: Document) -> str:
     """Rates of undisturbed, killed and resumed runs."""
     rates, memory = found["series_per_second"], found["memory"]
-    lines = ["| run | series a second, median (min–max) | peak MB | second and last tenth, MB |", "|---|---|---|---|"]
+    rows = []
     for name, rate in rates.items():
-        one = memory[name]
-        lines.append(
-            f"| {name} | {span(rate, 0)} | {one['peak_mb']:.0f} "
-            f"| {one['second_tenth_mb']:.0f}, {one['last_tenth_mb']:.0f} |"
-        )
-    return "\n".join(lines)
+        peak, early, late = (f"{memory[name][at]:.0f}" for at in ("peak_mb", "second_tenth_mb", "last_tenth_mb"))
+        rows.append([name, span(rate, 0), peak, f"{early}, {late}"])
+    return table(("run", "series a second, median (min–max)", "peak MB", "second and last tenth, MB"), rows)
 
 
 def slt_speed(found: Document) -> str:
@@ -238,32 +237,26 @@ def layers(found: Document) -> str:
     """Microseconds of a linear layer, and of every other implementation over it."""
     ways = list(found["layers"][0]["seconds"])
     titles = {"float": "`nn.Linear`", "int8": "`Int8Linear`"}
-    lines = [
-        "| layer | tokens | " + " | ".join(titles.get(way, way) for way in ways) + " |",
-        "|---" * (2 + len(ways)) + "|",
-    ]
+    rows = []
     for row in found["layers"]:
         shape = "×".join(map(str, row["shape"]))
         times = row["seconds"]
         cells = [f"{1e6 * times['float']['median']:,.0f} µs", *(span(times[way]["over_float"]) for way in ways[1:])]
-        lines.append(f"| {shape} | {row['tokens']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([shape, str(row["tokens"]), *cells])
+    return table(("layer", "tokens", *(titles.get(way, way) for way in ways)), rows)
 
 
 def parts(found: Document) -> str:
     """Parts of the runtime beside stock code."""
-    lines = ["| part | stock | runtime | stock / runtime |", "|---|---|---|---|"]
+    rows = []
     for row in found["product"]:
-        rates = row["gflops"]
-        name = f"product {row['d_in']}→{row['d_out']}, {row['dtype']}"
-        lines.append(
-            f"| {name} | {rates['stock']:.0f} GFLOP/s | {rates['runtime']:.0f} GFLOP/s | {span(row['ratio'])} |"
-        )
+        rates = (f"{row['gflops'][side]:.0f} GFLOP/s" for side in ("stock", "runtime"))
+        rows.append([f"product {row['d_in']}→{row['d_out']}, {row['dtype']}", *rates, span(row["ratio"])])
     for key, name in (("sampling", "a token per row"), ("attention", "attention to the context, bfloat16")):
         row = found[key]
-        times = [f"{1000 * row[f'{side}_seconds']['median']:.2f} ms" for side in ("stock", "runtime")]
-        lines.append(f"| {name} | {times[0]} | {times[1]} | {span(row['ratio'])} |")
-    return "\n".join(lines)
+        times = (f"{1000 * row[f'{side}_seconds']['median']:.2f} ms" for side in ("stock", "runtime"))
+        rows.append([name, *times, span(row["ratio"])])
+    return table(("part", "stock", "runtime", "stock / runtime"), rows)
 
 
 def forecasts(found: Document) -> Document:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claims.records import Block, Claim, Document, Prose, Result
+from claims.records import Block, Claim, Document, Prose, Result, table
 
 PAGE = "docs/benchmarks.md"
 ETT = ("ETT_1H", "ETT_1D", "ETT_1W")
@@ -15,20 +15,17 @@ RESULTS: tuple[Result, ...] = (
 
 def tables(found: Document) -> str:
     """Scores by task, of bundled models first, then of published ones."""
-    lines = []
+    made = []
     for suite, title in (("fev-bench", "fev-bench"), ("gift-eval", "GIFT-Eval")):
         first = next(iter(found[suite].values()))["ours"]
         metrics = list(next(iter(first.values())))
-        lines += [f"| {title} | model | {' | '.join(metrics)} |", "|---" * (2 + len(metrics)) + "|"]
+        rows = []
         for task, both in found[suite].items():
-            rows = [
-                *((f"`{name}`, here", scores) for name, scores in both["ours"].items()),
-                *((f"{name}, published", scores) for name, scores in both["published"].items()),
-            ]
-            for name, scores in rows:
-                lines.append(f"| {task} | {name} | {' | '.join(f'{scores[metric]:.4f}' for metric in metrics)} |")
-        lines.append("")
-    return "\n".join(lines)
+            rows += [(task, f"`{name}`, here", scores) for name, scores in both["ours"].items()]
+            rows += [(task, f"{name}, published", scores) for name, scores in both["published"].items()]
+        cells = ([task, name, *(f"{scores[metric]:.4f}" for metric in metrics)] for task, name, scores in rows)
+        made.append(table((title, "model", *metrics), cells))
+    return "\n\n".join(made)
 
 
 def reading(found: Document) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claims.intervals import interval
-from claims.records import DEV, Block, Claim, Document, Prose, Result
+from claims.records import DEV, Block, Claim, Document, Prose, Result, table
 
 NAME = "snapshots-bundled-bolt"
 PAGE = "docs/benchmarks.md"
@@ -12,19 +12,16 @@ RESULTS: tuple[Result, ...] = (
 )
 
 
-def table(found: Document) -> str:
+def snapshots(found: Document) -> str:
     """Scores and what compression costs, a row a snapshot."""
     rows = [row for row in found["rows"] if row["series"]]
     ratios = list(rows[0]["forms"])
-    lines = [
-        f"| series seen | metric | over seasonal naive | {' | '.join(f'at {ratio}' for ratio in ratios)} |",
-        "|---" * (3 + len(ratios)) + "|",
-    ]
+    cells = []
     for row in rows:
         for metric in ("WQL", "MASE"):
-            cells = [interval(row["forms"][ratio], metric) for ratio in ratios]
-            lines.append(f"| {row['series']:,} | {metric} | {row['over_naive'][metric]:.3f} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            costs = (interval(row["forms"][ratio], metric) for ratio in ratios)
+            cells.append([f"{row['series']:,}", metric, f"{row['over_naive'][metric]:.3f}", *costs])
+    return table(("series seen", "metric", "over seasonal naive", *(f"at {ratio}" for ratio in ratios)), cells)
 
 
 def values(found: Document) -> Document:
@@ -55,7 +52,7 @@ def less(now: Document, then: Document) -> bool:
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Block(PAGE, NAME, (NAME,), table),
+    Block(PAGE, NAME, (NAME,), snapshots),
     Prose(
         PAGE,
         NAME,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from claims.lab.shared import ENCODERS, only, pick, plus_minus, table
-from claims.records import Claim, Document
+from claims.lab.shared import ENCODERS, only, pick, plus_minus
+from claims.records import Claim, Document, table
 
 
 def loss(found: Document, number: str, encoder: str) -> Document:

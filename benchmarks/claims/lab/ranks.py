@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from claims.intervals import Span, span
 from claims.lab.encoders import loss
-from claims.lab.shared import ENCODERS, RANKS, only, pick, table
-from claims.records import Claim, Document, Prose
+from claims.lab.shared import ENCODERS, RANKS, only, pick
+from claims.records import Claim, Document, Prose, table
 
 GENERATED, ETTH1 = "C4 N512 d64 nll 300 epochs", "ETTh1 d56 nll 300 epochs"
 LEVELS = ("0.1", "0.05", "0.01")

@@ -1,8 +1,8 @@
-"""What the pages of the lab have in common: their results, how claims are made, how numbers and tables are written."""
+"""What the pages of the lab have in common: their results, how claims are made, how numbers are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from claims.records import Block, Document, Prose, Result
@@ -41,16 +41,6 @@ class Study:
 
 ENCODERS, SLT, TOKENIZERS, RANKS = (Study(name) for name in ("encoders", "slt", "tokenizers", "ranks"))
 TABLES = ("ETTh1", "ETTh2")
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown table."""
-    lines = [_line(head), "|---" * len(head) + "|", *map(_line, rows)]
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
 
 
 def pick(rows: Iterable[Document], **wanted: object) -> list[Document]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from claims.intervals import span
-from claims.lab.shared import SLT, TABLES, only, plus_minus, table
-from claims.records import Claim, Document, Prose
+from claims.lab.shared import SLT, TABLES, only, plus_minus
+from claims.records import Claim, Document, Prose, table
 
 TITLES = ("slt", "patchtst", "nbeats", "dlinear")
 VARIANTS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 
 from claims.intervals import span
-from claims.lab.shared import TOKENIZERS, only, plus_minus, table
-from claims.records import Claim, Document
+from claims.lab.shared import TOKENIZERS, only, plus_minus
+from claims.records import Claim, Document, table
 
 SIZES, UPDATES = (64, 256, 1024), ("ema", "revived", "loss")
 
