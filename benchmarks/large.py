@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from provenance import ROOT, conditions, earlier, origin, parser, save
+from provenance import ROOT, conditions, earlier, memory_mb, origin, parser, save
 from shapes import write_shape
 
 PARTS = ("compress", "numerics", "lowrank", "measure", "forecast", "checkpoints", "engine/memory.py")
@@ -58,13 +58,14 @@ def write(name: str, folder: Path) -> None:
 
 def run(words: str) -> dict[str, Any]:
     """Run a verb: seconds, peak resident memory in MB, that of it which no file backs, exit code."""
-    begun, anonymous = time.perf_counter(), 0
+    begun, peaks = time.perf_counter(), {"VmHWM": 0.0, "RssAnon": 0.0}
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "rankscope_cli", *words.split()], stdout=subprocess.DEVNULL, stderr=said
         )
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-            anonymous = max(anonymous, anonymous_bytes(process.pid))
+            for key, most in peaks.items():
+                peaks[key] = max(most, memory_mb(key, process.pid) or 0.0)
             time.sleep(EVERY)
         _, status, usage = ended
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -73,20 +74,11 @@ def run(words: str) -> dict[str, Any]:
     found = {
         "seconds": time.perf_counter() - begun,
         "processor_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_mb": usage.ru_maxrss * 1024 / 1e6,
-        "peak_anonymous_mb": anonymous / 1e6,
+        "peak_mb": peaks["VmHWM"],
+        "peak_anonymous_mb": peaks["RssAnon"],
         "exit_code": process.returncode,
     }
     return found if not process.returncode else {**found, "said": lines[-1:]}
-
-
-def anonymous_bytes(process: int) -> int:
-    """Resident memory of a process that the system cannot drop and read again; 0 where that is not told."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)
 
 
 def main() -> None:

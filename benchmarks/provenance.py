@@ -127,15 +127,23 @@ def conditions() -> dict[str, Any]:
     return {"load_average": [round(load, 2) for load in os.getloadavg()], "nice": os.nice(0)}
 
 
+def memory_mb(key: str, process: int | str = "self") -> float | None:
+    """A line of Linux' status of a process, in MB: ``VmRSS``, ``VmHWM``, ``RssAnon``; None where that is not told."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return None
+
+
 def peak_mb() -> float:
     """Peak resident memory of this process so far, in MB (10⁶ bytes).
 
     On Linux from VmHWM: ``ru_maxrss`` of a fresh process starts at the peak of the process that started it.
     """
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024 / 1e6
+    known = memory_mb("VmHWM")
+    if known is not None:
+        return known
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
 

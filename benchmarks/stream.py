@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import conditions, origin, save, spread
+from provenance import conditions, memory_mb, origin, save, spread
 
 LENGTH = 64
 HORIZON = 24
@@ -59,15 +59,6 @@ def write_series(path: Path, series: int, seed: int = 0) -> None:
         writer.close()
 
 
-def resident_mb(pid: int) -> float | None:
-    """Resident set of a process, None once it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS")), None)
-
-
 def run(command: list[str], out: Path, pace: float, kill_at: int | None = None) -> dict[str, Any]:
     """Run the forecast, sample its memory, and kill it when so many parts are there."""
     before = len(list(out.glob("part-*")))
@@ -75,7 +66,7 @@ def run(command: list[str], out: Path, pace: float, kill_at: int | None = None) 
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     samples = []
     while process.poll() is None:
-        memory = resident_mb(process.pid)
+        memory = memory_mb("VmRSS", process.pid)
         parts = len(list(out.glob("part-*"))) if out.exists() else 0
         if memory is not None:
             samples.append([round(time.monotonic() - begun, 2), round(memory, 1), parts])
