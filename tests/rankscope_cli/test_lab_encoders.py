@@ -15,7 +15,6 @@ import pytest
 from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.io.run_store import locked
-from rankscope_cli.verbs.lab_encoders import run as verb
 from rankscope_lab.encoders import runs
 from rankscope_lab.encoders.published import published_value
 from rankscope_lab.encoders.run_spec import Point, RunResult, RunSpec
@@ -206,4 +205,3 @@ def test_the_help(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert 2 <= result.stdout.count("  rankscope lab encoders") <= 4
-    assert verb.__doc__ is not None
