@@ -160,34 +160,37 @@ def default_is_best(found: Document) -> bool:
     return forms["0.0004-0.5"] == [min(column) for column in zip(*forms.values(), strict=True)]
 
 
-def of_t5(found: Document) -> dict[str, float]:
-    """Scores of the Chronos-T5 before and after its first healing, and the minutes that it took."""
-    before, after = (found["forms"][name] for name in ("compressed", "healed-0"))
-    return {
-        "before": before["relative"]["all"]["WQL"],
-        "after": after["relative"]["all"]["WQL"],
-        "mase_before": before["relative"]["all"]["MASE"],
-        "mase_after": after["relative"]["all"]["MASE"],
-        "minutes": found["heal"]["healed-0"]["seconds"] / 60,
-    }
+def of_t5(found: Document) -> dict[str, Document]:
+    """Scores of the Chronos-T5 before healing, after it with either seed, and of its control; minutes of each seed."""
+    scores = {name.replace("-", ""): form["relative"]["all"] for name, form in found["forms"].items()}
+    return {**scores, "minutes": {name.replace("-", ""): one["seconds"] / 60 for name, one in found["heal"].items()}}
+
+
+def most_is_won_back(found: Document) -> bool:
+    """True if healing wins back over half of either score with both seeds, and the control has a higher MASE."""
+    seen = of_t5(found)
+    left = [
+        2 * (seen[seed][one] - 1) < seen["compressed"][one] - 1 for seed in ("healed0", "healed1") for one in METRICS
+    ]
+    return all(left) and seen["teacher"]["MASE"] > 1
 
 
 CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "heal-bundled",
-        "wins back most of what the cut costs (WQL {before:.2f} → {after:.2f}, MASE {mase_before:.2f} → "
-        "{mase_after:.2f}) in {minutes:.0f} minutes of one core",
+        "Healing wins back most of what the cut costs: WQL {compressed[WQL]:.2f} → {healed0[WQL]:.2f} and "
+        "{healed1[WQL]:.2f}, MASE {compressed[MASE]:.2f} → {healed0[MASE]:.2f} and {healed1[MASE]:.2f}, with two seeds "
+        "in {minutes[healed0]:.0f} and {minutes[healed1]:.0f} minutes of one core. Training itself raises MASE: the "
+        "control ends at {teacher[MASE]:.2f}",
         of_t5,
-        holds=lambda found: all(
-            2 * (of_t5(found)[after] - 1) < of_t5(found)[before] - 1
-            for before, after in (("before", "after"), ("mase_before", "mase_after"))
-        ),
+        holds=most_is_won_back,
     ),
     Prose(
         "README.md",
         "heal-bundled",
-        "Healed for 1,000 steps, that of 15 % has {after:.2f} of the WQL and {mase_after:.2f} of the MASE",
+        "Healed for 1,000 steps, that of 15 % has {healed0[WQL]:.2f} and {healed1[WQL]:.2f} times the WQL and "
+        "{healed0[MASE]:.2f} and {healed1[MASE]:.2f} times the MASE (two seeds",
         of_t5,
     ),
     Prose(
