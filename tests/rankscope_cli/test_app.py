@@ -163,7 +163,8 @@ def test_every_verb_has_the_shared_options(verb: str) -> None:
         return
     assert "--device" in options
     if verb not in ("pretrain", "synth", "sweep"):  # a run's seed and number format are in its config
-        assert {"--seed", "--dtype", "--revision"} <= options
+        assert {"--dtype", "--revision"} <= options
+        assert ("--seed" in options) == (verb != "spectrum")  # which draws nothing
 
 
 def test_version(cli: Any) -> None:

@@ -19,7 +19,7 @@ from rankscope import __version__
 from rankscope.errors import OutputError
 from rankscope_cli.options import numbers, words
 from rankscope_cli.output import Output, write_frame
-from rankscope_cli.tables import figures, plain_table, print_table, size, spread, width
+from rankscope_cli.tables import figures, plain_table, print_table, size, width
 
 
 def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +227,6 @@ def test_cells() -> None:
         "1.23e+06",
         "-0.500",
     ]
-    assert spread([1, 2]) == "1.5 (1–2)"
     assert size(2_500_000_000) == "2.50 GB"
 
 

@@ -113,8 +113,8 @@ def significant(value: float | None, digits: int = 3) -> str:
 def spread(values: Sequence[int]) -> str:
     """Median and range.
 
-    >>> spread([3, 9, 7]), spread([4, 4]), spread([])
-    ('7 (3–9)', '4', '–')
+    >>> spread([3, 9, 7]), spread([1, 2]), spread([4, 4]), spread([])
+    ('7 (3–9)', '1.5 (1–2)', '4', '–')
     """
     if not values:
         return MISSING
