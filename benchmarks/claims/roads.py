@@ -17,18 +17,18 @@ RESULTS: tuple[Result, ...] = (
 
 
 def table(found: Document) -> str:
-    """Medians over the seeds, of WQL with its interval, by road and size."""
-    lines = [
-        "| | whole model | WQL | worst set | MASE | worst set | memory | time, 1 series | 32 series | int8: bytes "
-        "| WQL | seeds |",
-        "|---" * 12 + "|",
-    ]
+    """Medians over the seeds, of WQL with its interval, by road and size; time and memory where they were measured."""
     groups = by_size(found)
     order = {road: at for at, road in enumerate(dict.fromkeys(point["road"] for point in found["points"]))}
+    runs = any("time" in point["storages"]["float"] for point in found["points"] if "storages" in point)
+    heads = ["", "whole model", "WQL", "worst set", "MASE", "worst set"]
+    heads += ["memory", "time, 1 series", "32 series"] if runs else []
+    heads += ["int8: bytes", "WQL", "seeds"]
+    lines = [f"| {' | '.join(heads)} |".replace("|  |", "| |"), "|---" * len(heads) + "|"]
     for (road, size), points in sorted(groups.items(), key=lambda one: (order[one[0][0]], -one[0][1])):
         reached = [point["storages"] for point in points if "storages" in point]
         if not reached:
-            lines.append(f"| {road} | {size:g}: out of reach |" + " |" * 10)
+            lines.append(f"| {road} | {size:g}: out of reach |" + " |" * (len(heads) - 2))
             continue
         plain, small = ([one[storage] for one in reached] for storage in ("float", "int8"))
         low = min(one["WQL_interval"][0] for one in plain)
@@ -40,8 +40,13 @@ def table(found: Document) -> str:
             f"{middle(plain, lambda one: one['worst']['WQL'][1]):.2f}",
             f"{middle(plain, lambda one: one['MASE']):.3f}",
             f"{middle(plain, lambda one: one['worst']['MASE'][1]):.2f}",
-            f"{middle(timed, lambda one: one['memory']['32']):.2f}",
-            *(f"{middle(timed, lambda one, batch=batch: one['time'][batch]):.2f}" for batch in ("1", "32")),
+        ]
+        if runs:
+            cells += [
+                f"{middle(timed, lambda one: one['memory']['32']):.2f}",
+                *(f"{middle(timed, lambda one, batch=batch: one['time'][batch]):.2f}" for batch in ("1", "32")),
+            ]
+        cells += [
             f"{middle(small, lambda one: one['bytes']):.3f}",
             f"{middle(small, lambda one: one['WQL']):.3f}",
             str(len(reached)),
