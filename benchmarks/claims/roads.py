@@ -11,9 +11,10 @@ NAME = "roads-bundled-bolt"
 FLOAT32 = "roads-float32"
 RESULTS: tuple[Result, ...] = (
     Result(NAME, f"benchmarks/roads.py bundled-bolt {DEV}", minutes=300),
+    Result("roads-bundled-2", f"benchmarks/roads.py bundled-2 --seeds 1 {DEV}", minutes=35),
     Result(FLOAT32, f"benchmarks/roads.py bundled-bolt {DEV}", minutes=300, older=True),
 )
-"""The study, and the first of its points on a processor without bfloat16 units, where models run in float32."""
+"""The study on Chronos-Bolt, on Chronos-2, and its first points on a processor without bfloat16 units, in float32."""
 
 
 def table(found: Document) -> str:
@@ -156,6 +157,7 @@ def healing_makes_the_worst_milder(found: Document) -> bool:
 PAGE = "docs/theory/roads.md"
 CLAIMS: tuple[Claim, ...] = (
     Block(PAGE, "roads", (NAME,), table),
+    Block(PAGE, "roads-bundled-2", ("roads-bundled-2",), table),
     Prose(
         "README.md",
         NAME,
