@@ -92,27 +92,9 @@ def between_seeds(found: Document) -> dict[str, float]:
     return {"most": 100 * max(max(values) - min(values) for values in spans)}
 
 
-def won(found: Document) -> dict[str, float]:
-    """Least and most that healing takes off the WQL, in per cent; the worst set before and after; change of MASE."""
-    cut, *healed = (form for name, form in found["forms"].items() if name not in ("teacher", "int8"))
-    worst = [form["worst"]["WQL"][1] for form in healed]
-    wql, mase = (
-        [100 * (form["relative"]["all"][one] / cut["relative"]["all"][one] - 1) for form in healed]
-        for one in ("WQL", "MASE")
-    )
-    return {
-        "least": -max(wql),
-        "most": -min(wql),
-        "cut": cut["worst"]["WQL"][1],
-        "low": min(worst),
-        "high": max(worst),
-        "mase": max(map(abs, mase)),
-    }
-
-
 def every_seed_is_better(found: Document) -> bool:
     """True if healing lowers WQL and the worst set's with every seed, hardly moves MASE, and every interval holds 1."""
-    told = [form["relative"]["all"][f"{one}_interval"] for form in found["forms"].values() for one in METRICS]
+    told = [form[f"{one}_interval"] for form in whole(found).values() for one in METRICS]
     seen = won(found)
     better = seen["least"] > 0 and seen["high"] < seen["cut"] and seen["mase"] < 1
     return better and all(low <= 1 <= high for low, high in told)
@@ -123,6 +105,22 @@ def whole(found: Document) -> dict[str, Document]:
     return {
         name.replace("-", ""): {**form["relative"]["all"], "worst": {one: form["worst"][one][1] for one in METRICS}}
         for name, form in found["forms"].items()
+    }
+
+
+def won(found: Document) -> dict[str, float]:
+    """Least and most that healing takes off the WQL, in per cent; the worst set before and after; change of MASE."""
+    seen = whole(found)
+    cut, healed = seen["compressed"], [one for name, one in seen.items() if name.startswith("healed")]
+    worst = [one["worst"]["WQL"] for one in healed]
+    wql, mase = ([100 * (one[metric] / cut[metric] - 1) for one in healed] for metric in ("WQL", "MASE"))
+    return {
+        "least": -max(wql),
+        "most": -min(wql),
+        "cut": cut["worst"]["WQL"],
+        "low": min(worst),
+        "high": max(worst),
+        "mase": max(map(abs, mase)),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-from claims.records import DEV, Block, Claim, Document, Prose, Result
+from claims.records import DEV, Block, Claim, Document, Prose, Result, table
 
 NAME = "roads-bundled-bolt"
 FLOAT32 = "roads-float32"
@@ -17,19 +17,19 @@ RESULTS: tuple[Result, ...] = (
 """The study on Chronos-Bolt, on Chronos-2, and its first points on a processor without bfloat16 units, in float32."""
 
 
-def table(found: Document) -> str:
+def roads(found: Document) -> str:
     """Medians over the seeds, of WQL with its interval, by road and size; time and memory where they were measured."""
     groups = by_size(found)
     order = {road: at for at, road in enumerate(dict.fromkeys(point["road"] for point in found["points"]))}
     runs = any("time" in point["storages"]["float"] for point in found["points"] if "storages" in point)
-    heads = ["", "whole model", "WQL", "worst set", "MASE", "worst set"]
-    heads += ["memory", "time, 1 series", "32 series"] if runs else []
-    heads += ["int8: bytes", "WQL", "seeds"]
-    lines = [f"| {' | '.join(heads)} |".replace("|  |", "| |"), "|---" * len(heads) + "|"]
+    head = ["", "whole model", "WQL", "worst set", "MASE", "worst set"]
+    head += ["memory", "time, 1 series", "32 series"] if runs else []
+    head += ["int8: bytes", "WQL", "seeds"]
+    rows = []
     for (road, size), points in sorted(groups.items(), key=lambda one: (order[one[0][0]], -one[0][1])):
         reached = [point["storages"] for point in points if "storages" in point]
         if not reached:
-            lines.append(f"| {road} | {size:g}: out of reach |" + " |" * (len(heads) - 2))
+            rows.append([road, f"{size:g}: out of reach", *[""] * (len(head) - 2)])
             continue
         plain, small = ([one[storage] for one in reached] for storage in ("float", "int8"))
         low = min(one["WQL_interval"][0] for one in plain)
@@ -52,13 +52,9 @@ def table(found: Document) -> str:
             f"{middle(small, lambda one: one['WQL']):.3f}",
             str(len(reached)),
         ]
-        lines.append(f"| {road} | " + " | ".join(cells) + " |")
-    if found["missing"]:
-        lines += [
-            "",
-            f"{found['missing']} of {found['missing'] + len(found['points'])} points are still to be measured.",
-        ]
-    return "\n".join(lines)
+        rows.append([road, *cells])
+    missing, points = found["missing"], found["missing"] + len(found["points"])
+    return table(head, rows) + (f"\n\n{missing} of {points} points are still to be measured." if missing else "")
 
 
 def by_size(found: Document) -> dict[tuple[str, float], list[Document]]:
@@ -156,8 +152,8 @@ def healing_makes_the_worst_milder(found: Document) -> bool:
 
 PAGE = "docs/theory/roads.md"
 CLAIMS: tuple[Claim, ...] = (
-    Block(PAGE, "roads", (NAME,), table),
-    Block(PAGE, "roads-bundled-2", ("roads-bundled-2",), table),
+    Block(PAGE, "roads", (NAME,), roads),
+    Block(PAGE, "roads-bundled-2", ("roads-bundled-2",), roads),
     Prose(
         "README.md",
         NAME,

@@ -100,7 +100,11 @@ def forecast_all(
     season_length: int | None,
     where: str = "",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return `forecast_values`, NaN for series whose context has no value; which have one; which of them failed."""
+    """Forecast all series, those without a value in their context as NaN.
+
+    Returns:
+        `forecast_values`; True for each series with a value in its context; True for each whose forecast failed.
+    """
     shown = [one.last(context or forecaster.context) for one in series]
     there = np.array([np.isfinite(one.target).any() for one in shown], dtype=bool)
     values = np.full((len(series), 1 + len(levels), horizon), np.nan)

@@ -17,8 +17,7 @@ from rankscope.numerics import row_angles
 from rankscope.plots import angle_maps, ranks_by_heads
 from rankscope.plots.labels import short_names
 from rankscope_paper.figures.embedding import angle_frame, mean_angle
-from rankscope_paper.figures.layers import read_parquet
-from rankscope_paper.figures.recipe import Drawn, Recipe, Settings, carried, listed
+from rankscope_paper.figures.recipe import Drawn, Recipe, Settings, carried, listed, read_parquet
 from rankscope_paper.figures.sweeps import command, draw_mean_ranks, measured_on
 
 SCHEMA = "rankscope/head-angles@1"

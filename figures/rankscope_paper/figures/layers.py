@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -32,6 +31,7 @@ from rankscope_paper.figures.recipe import (
     labels,
     listed,
     of_series,
+    read_parquet,
     sigma_frame,
     text_model,
 )
@@ -236,11 +236,3 @@ def _some_of(layers: int) -> str:
 def _share_above(report: SpectrumReport, role: str) -> float:
     rows = [row for row in report.sites if row.site.role == role]
     return sum(row.eps_ranks[repr(EPS)] for row in rows) / sum(min(row.shape) for row in rows)
-
-
-def read_parquet(file: Path, wanted: str) -> pd.DataFrame:
-    """Read a table; where the file holds none, the error says what is wanted."""
-    try:
-        return pd.read_parquet(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} is no Parquet file: name {wanted}.") from error

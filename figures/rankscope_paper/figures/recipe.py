@@ -155,6 +155,18 @@ def carried(name: str, make: str) -> Path:
     return file
 
 
+def read_parquet(file: Path, wanted: str) -> pd.DataFrame:
+    """Read a table.
+
+    Raises:
+        DataError: the file holds none; the message says what is wanted.
+    """
+    try:
+        return pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} is no Parquet file: name {wanted}.") from error
+
+
 def text_model() -> tuple[str, ...]:
     """A bundled text model of T5's layout.
 
