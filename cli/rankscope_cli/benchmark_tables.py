@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import MISSING, add_columns, interval, plain_table, print_table, ratio_text
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, interval, ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ def show_fev(report: FevReport, console: Console) -> None:
     pairs = [(pair.model, report.metric, pair.errors) for pair in report.pairs]
     _show_judged(pairs, ("source of data", "sources of data"), console)
     for pair in report.pairs:
-        wins = f"{ratio_text(pair.win_rate, 2)} ({interval(pair.win_rate_interval, 2)})"
+        wins = f"{ratio(pair.win_rate, 2)} ({interval(pair.win_rate_interval, 2)})"
         console.print(f"{pair.model} beats it on {wins} of the tasks, ties counted half")
     console.print()
     console.print("leaderboard, as fev computes it", style="bold")
@@ -36,9 +37,9 @@ def show_fev(report: FevReport, console: Console) -> None:
     for rank in report.leaderboard:
         table.add_row(
             rank.model,
-            ratio_text(rank.skill, 3),
+            ratio(rank.skill),
             interval(rank.skill_interval, 3),
-            ratio_text(rank.win_rate, 2),
+            ratio(rank.win_rate, 2),
             interval(rank.win_rate_interval, 2),
             f"{rank.seconds:.2f}",
         )
@@ -98,10 +99,10 @@ def _show_judged(pairs: Sequence[tuple[str, str, Judged]], sources: tuple[str, s
         table.add_row(
             "" if model == last else model,
             metric,
-            ratio_text(judged.ratio, 3),
+            ratio(judged.ratio),
             interval(judged.interval, 3),
             str(judged.verdict),
-            MISSING if worst is None else f"{worst} {ratio_text(judged.verdict.worst_ratio, 3)}",
+            MISSING if worst is None else f"{worst} {ratio(judged.verdict.worst_ratio)}",
         )
         last = model
     print_table(table, console)
@@ -131,7 +132,7 @@ def _show_scores(
     for model, task, scores, seconds in rows:
         if last is not None and task != last:
             table.add_section()
-        cells = [ratio_text(scores.get(name), 4) for name in metrics.values()]
+        cells = [ratio(scores.get(name), 4) for name in metrics.values()]
         table.add_row(model, "" if task == last else task, *cells, f"{seconds:.2f}")
         last = task
     print_table(table, console)

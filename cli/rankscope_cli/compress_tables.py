@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from rankscope_cli.exits import say
-from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, size
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, ratio, size, spread
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,10 +30,10 @@ def show_compress(report: CompressReport, console: Console) -> None:
         del sizes["selected matrices"]
     for name, counts in sizes.items():
         before, after = counts["before"], counts["after"]
-        table.add_row(name, f"{before:,}", f"{after:,}", ratio_text(after / before, 3))
+        table.add_row(name, f"{before:,}", f"{after:,}", ratio(after / before))
     before, after = report.bytes["before"], report.bytes["after"]
     disk = "weights on disk" + (", int8" if report.storage == "int8" else "")
-    table.add_row(disk, size(before), size(after), ratio_text(after / before, 3))
+    table.add_row(disk, size(before), size(after), ratio(after / before))
     print_table(table, console)
     console.print()
     if report.method == "depth":
@@ -71,7 +72,7 @@ def _by_role(report: CompressReport) -> Table:
         share = sum(site.parameters_after for site in same) / sum(site.parameters_before for site in same)
         worst = max(site.relative_error for site in same)
         # what a stream's width leaves is counted in the matrices that read and write it
-        left = MISSING if role == "stream" else ratio_text(share)
+        left = MISSING if role == "stream" else ratio(share, 2)
         table.add_row(role, str(len(same)), str(len(cut)), _ranks(same), f"{worst:.4f}", left)
     return table
 
@@ -93,13 +94,11 @@ def _steps(search: LossSearch) -> Table:
     add_columns(table, ["of all parameters", search.measure, *bound, f"at most {1 + search.max_loss:g}"])
     for step in search.steps:
         upper = [MISSING if step.upper is None else f"{step.upper:.4f}"] if bounded else []
-        table.add_row(ratio_text(step.ratio, 3), f"{step.score:.4f}", *upper, "yes" if step.holds else "no")
+        table.add_row(ratio(step.ratio), f"{step.score:.4f}", *upper, "yes" if step.holds else "no")
     return table
 
 
 def _ranks(sites: list[SiteReport]) -> str:
-    from rankscope_eval.page.numbers import spread
-
     return spread([width for site in sites for width in site.widths or (site.rank,)])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rankscope_cli.tables import MISSING, add_columns, interval, plain_table, print_table, ratio_text
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, interval, ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +50,7 @@ def _show_rows(report: EvalReport, console: Console, metrics: Sequence[str]) -> 
         same = last is not None and (last.benchmark, last.dataset) == (row.benchmark, row.dataset)
         if last is not None and not same:
             table.add_section()
-        scores = [ratio_text(getattr(row, name), 4) for name in metrics]
+        scores = [ratio(getattr(row, name), 4) for name in metrics]
         if published:
             cells = [*scores, _published(row.published_MASE), _published(row.published_WQL)]
         else:
@@ -70,10 +71,10 @@ def _show_summary(report: EvalReport, console: Console) -> None:
     for row in report.summary:
         sets = f"{row.benchmark} ({row.datasets})"
         for metric in ("WQL", "MASE"):
-            ratio, ends, wins, verdict = (getattr(row, name.format(metric)) for name in _MEASURED)
+            value, ends, wins, verdict = (getattr(row, name.format(metric)) for name in _MEASURED)
             first = [row.model, sets] if metric == "WQL" else ["", ""]
-            won = ratio_text(wins if row.datasets > 1 else None)
-            cells = [ratio_text(ratio, 3), interval(ends), won, str(verdict or MISSING)]
+            won = ratio(wins if row.datasets > 1 else None, 2)
+            cells = [ratio(value), interval(ends), won, str(verdict or MISSING)]
             table.add_row(*first, metric, *cells)
     print_table(table, console)
     for line in (*_legend(report.summary), *_worst_slices(report.slices)):
@@ -107,7 +108,7 @@ def _legend(summary: Sequence[EvalSummary]) -> Iterator[str]:
         yield "wins: share of data sets with a lower score, ties half"
     for row in summary:
         worst = [
-            f"{metric} {ratio_text(verdict.worst_ratio, 3)} on {verdict.worst}{' (shown worse)' * verdict.worse_there}"
+            f"{metric} {ratio(verdict.worst_ratio)} on {verdict.worst}{' (shown worse)' * verdict.worse_there}"
             for metric, verdict in (("WQL", row.WQL_verdict), ("MASE", row.MASE_verdict))
             if row.datasets > 1 and verdict is not None and verdict.worst is not None
         ]

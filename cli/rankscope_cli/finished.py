@@ -43,19 +43,17 @@ class Wanted:
 
     Attributes:
         may_lack: whether it is left out if the hub does not answer.
-        benchmark: of the suite; empty for fev and GIFT-Eval.
         prediction_length: steps of every window; None for fev and GIFT-Eval.
         read: test windows; None where nothing but the hub has them.
     """
 
     may_lack: bool = False
-    benchmark: str = ""
     prediction_length: int | None = None
     read: Callable[[], Windows | None] = lambda: None
 
     def differs(self, row: Mapping[str, Any]) -> str | None:
         """Say in what a row of results was scored otherwise; None if it was not, or does not say."""
-        if self.prediction_length is None or row.get("benchmark") != self.benchmark:
+        if self.prediction_length is None:
             return None
         wanted: dict[str, int | None] = {"prediction_length": self.prediction_length}
         windows = self.read()
@@ -74,27 +72,25 @@ class Wanted:
 
 def data_sets(
     suite: str | Suite, data: str | None, tasks: Sequence[str] | None, max_series: int | None
-) -> dict[str, Wanted]:
-    """Return a suite's data sets by their names."""
+) -> dict[tuple[str, str], Wanted]:
+    """Return a suite's data sets by benchmark, empty for fev and GIFT-Eval, and name."""
     if isinstance(suite, str) and suite.startswith(FEV):
         from rankscope_eval.fev_suite.tasks import read_tasks
 
-        return {str(task.task_name): Wanted() for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
+        return {("", str(task.task_name)): Wanted() for task in read_tasks(suite.removeprefix(FEV), data, tasks)}
     if suite == GIFT:
         from rankscope_eval.gift_eval.sets import configurations, place
 
-        return {one.name: Wanted() for one in configurations(tasks) if place(one.source, Path(str(data))) is not None}
+        known = [one for one in configurations(tasks) if place(one.source, Path(str(data))) is not None]
+        return {("", one.name): Wanted() for one in known}
     from rankscope_eval import load_suite
 
     whole = load_suite(suite) if isinstance(suite, str) else suite
     chosen = whole.select(tasks, "--tasks")
     folder = chosen.folder if data is None else Path(data)
     return {
-        task.name: Wanted(
-            task.hf_repo is not None,
-            task.benchmark,
-            task.prediction_length,
-            partial(_windows, task, chosen, folder, max_series),
+        (task.benchmark, task.name): Wanted(
+            task.hf_repo is not None, task.prediction_length, partial(_windows, task, chosen, folder, max_series)
         )
         for task in chosen.tasks
     }
@@ -109,7 +105,11 @@ def _windows(task: Task, suite: Suite, folder: Path | None, max_series: int | No
 
 
 def check_finished(
-    out: str, files: Iterable[Path], models: Sequence[str], data_sets: Mapping[str, Wanted], settings: Mapping[str, Any]
+    out: str,
+    files: Iterable[Path],
+    models: Sequence[str],
+    data_sets: Mapping[tuple[str, str], Wanted],
+    settings: Mapping[str, Any],
 ) -> None:
     """Refuse to take results for those of an evaluation if they are of other models, data sets or settings.
 
@@ -117,17 +117,17 @@ def check_finished(
         out: the option, for the error.
         files: tables or JSON documents of results.
         models: of the evaluation, with the baseline.
-        data_sets: by their names.
+        data_sets: by benchmark and name.
         settings: of the evaluation, by their names in the JSON document.
 
     Raises:
         OutputError: they differ as far as the files tell, or hold no results.
     """
     given = [_plain(model) for model in models]
-    least = [name for name, wanted in data_sets.items() if not wanted.may_lack]
+    least = [name for (_, name), wanted in data_sets.items() if not wanted.may_lack]
     told: dict[str, Any] = {}
     found: tuple[set[str], set[str]] = set(), set()
-    rows: dict[str, Mapping[str, Any]] = {}
+    rows: dict[tuple[str, str], Mapping[str, Any]] = {}
     for file in files:
         try:
             document = _document(file)
@@ -136,16 +136,16 @@ def check_finished(
             for row in document["rows"]:
                 found[0].add(_plain(row.get("model") or row["model_name"]))
                 found[1].add(str(row.get("dataset") or row["task_name"]))
-                rows.setdefault(str(row.get("dataset")), row)
+                rows.setdefault((str(row.get("benchmark")), str(row.get("dataset"))), row)
         except (OSError, DataError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise _other(out, "and holds no results that can be read") from error
         told |= {name: document[name] for name in settings if name in document}
     _compare(out, "model", found[0], given, given)
-    _compare(out, "data set", found[1], least, data_sets)
-    for name, wanted in data_sets.items():
-        other = wanted.differs(rows.get(name, {}))
+    _compare(out, "data set", found[1], least, (name for _, name in data_sets))
+    for key, wanted in data_sets.items():
+        other = wanted.differs(rows.get(key, {}))
         if other is not None:
-            raise _other(out, f"with {other} of data set {name!r}")
+            raise _other(out, f"with {other} of data set {key[1]!r}")
     for name, value in told.items():
         if _text(value) != _text(settings[name]):
             raise _other(out, f"with {name} {_text(value)}, not {_text(settings[name])}")

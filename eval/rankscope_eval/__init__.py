@@ -12,9 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rankscope.series import Series, read_series
-
 if TYPE_CHECKING:
+    from rankscope.series import Series, read_series
     from rankscope_eval.bench import run_bench
     from rankscope_eval.evaluation import evaluate
     from rankscope_eval.forecast import forecast_file, forecast_series
@@ -59,31 +58,33 @@ __all__ = [
 
 # Modules must not share a name with an exported function: an imported submodule would shadow it.
 _HOME = {
-    "evaluate": "evaluation",
-    "EvalReport": "report",
-    "EvalRow": "report",
-    "EvalSummary": "report",
-    "Suite": "suites",
-    "Task": "suites",
-    "list_suites": "suites",
-    "load_suite": "suites",
-    "series_suite": "suites",
-    "forecast_file": "forecast",
-    "forecast_series": "forecast",
-    "forecast_stream": "streaming",
-    "StreamReport": "streaming",
-    "geometric_mean": "relative",
-    "relative_scores": "relative",
-    "score_during_training": "scorer",
-    "Scorer": "scorer",
-    "LoadedSuite": "sources",
-    "read_suite": "sources",
-    "Forecasting": "forecasters",
-    "open_forecaster": "forecasters",
-    "run_table2": "tradeoff",
-    "run_bench": "bench",
-    "Grid": "tradeoff",
-    "TradeoffOptions": "tradeoff",
+    "evaluate": ".evaluation",
+    "EvalReport": ".report",
+    "EvalRow": ".report",
+    "EvalSummary": ".report",
+    "Suite": ".suites",
+    "Task": ".suites",
+    "list_suites": ".suites",
+    "load_suite": ".suites",
+    "series_suite": ".suites",
+    "forecast_file": ".forecast",
+    "forecast_series": ".forecast",
+    "forecast_stream": ".streaming",
+    "StreamReport": ".streaming",
+    "geometric_mean": ".relative",
+    "relative_scores": ".relative",
+    "score_during_training": ".scorer",
+    "Scorer": ".scorer",
+    "LoadedSuite": ".sources",
+    "read_suite": ".sources",
+    "Forecasting": ".forecasters",
+    "open_forecaster": ".forecasters",
+    "run_table2": ".tradeoff",
+    "run_bench": ".bench",
+    "Grid": ".tradeoff",
+    "TradeoffOptions": ".tradeoff",
+    "Series": "rankscope.series",
+    "read_series": "rankscope.series",
 }
 
 
@@ -91,4 +92,4 @@ def __getattr__(name: str) -> Any:
     """Import ``name`` lazily from its module."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(_HOME[name], __name__), name)

@@ -84,7 +84,7 @@ def test_the_table_fits_a_terminal(report: BenchReport, capsys: pytest.CaptureFi
     text = "\n".join(lines)
     for part in (
         "12.3s (12.0–12.7)",
-        "988 (958–1017)",
+        "988 (958–1,017)",
         "1.20 (1.16–1.24)",
         "0.08",
         "345",

@@ -15,8 +15,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from rankscope.errors import OutputError
 from rankscope.measure.tradeoff import Verdict
 from rankscope_cli.eval_tables import show_eval
+from rankscope_cli.finished import Wanted, check_finished
 from rankscope_eval import scorer
 from rankscope_eval.report import EvalReport, EvalSummary, Slice
 
@@ -209,6 +211,15 @@ def test_a_finished_document_is_printed_again(cli: Any, refused: Any, sales: pd.
 )
 def test_options_that_do_nothing(words: tuple[str, ...], message: str, refused: Any) -> None:
     assert message in refused("eval", "naive", *words)
+
+
+def test_data_sets_of_one_name_are_compared_each_with_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("dataset,model,benchmark,prediction_length\nm4,naive,first,3\nm4,naive,second,6\n")
+    steps = {("first", "m4"): Wanted(prediction_length=3), ("second", "m4"): Wanted(prediction_length=6)}
+    check_finished("scores.csv", [file], ["naive"], steps, {})
+    with pytest.raises(OutputError, match="with prediction_length 6, not 7 of data set 'm4'"):
+        check_finished("scores.csv", [file], ["naive"], {("second", "m4"): Wanted(prediction_length=7)}, {})
 
 
 def test_tasks_of_fev(cli: Any, refused: Any, sales: pd.DataFrame) -> None:

@@ -19,7 +19,7 @@ from rankscope import __version__
 from rankscope.errors import OutputError
 from rankscope_cli.options import numbers, words
 from rankscope_cli.output import Output, write_frame
-from rankscope_cli.tables import figures, plain_table, print_table, size, width
+from rankscope_cli.tables import plain_table, print_table, width
 
 
 def test_only_the_result_reaches_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,17 +217,6 @@ def test_list_options() -> None:
     assert words(["q, k", "v,"]) == ("q", "k", "v")
     assert numbers("eps", None, (0.5,)) == (0.5,)
     assert numbers("eps", ["0.1", "1e-2,0.1"], ()) == (0.1, 0.01)
-
-
-def test_cells() -> None:
-    assert [figures(value) for value in (0, 0.00012345, 9.995, 1234567.0, -0.5)] == [
-        "0",
-        "1.23e-04",
-        "9.99",
-        "1.23e+06",
-        "-0.500",
-    ]
-    assert size(2_500_000_000) == "2.50 GB"
 
 
 def test_a_result_names_the_command_that_made_it(cli: Any, chronos_t5_folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from rankscope_cli import options as opt
 from rankscope_cli.exits import FAILED
 from rankscope_cli.output import Output, check_figures, save_figures
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, plural, ratio, short_count, significant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,8 +128,6 @@ _SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "
 
 def show_bench(report: BenchReport, console: Console) -> None:
     """Print a table per batch size, a legend and the failures."""
-    from rankscope_eval.page.numbers import plural
-
     for number, batch in enumerate(dict.fromkeys(row.batch for row in report.rows)):
         if number:
             console.print()
@@ -155,16 +154,16 @@ def _show_batch(report: BenchReport, rows: list[BenchRow], console: Console) -> 
     add_columns(table, names, left=3, folds=True)
     over = {one.label: one for one in report.ratios if one.batch == rows[0].batch}
     for row in rows:
-        ratio = over.get(row.label)
+        beside = over.get(row.label)
         table.add_row(
             row.model,
             row.runtime,
             _SHORT.get(row.dtype, row.dtype),
             _span(row.seconds),
-            MISSING if ratio is None else ratio_text(ratio.seconds.median),
+            MISSING if beside is None else ratio(beside.seconds.median, 2),
             f"{row.peak_bytes / 1e6:.0f}",
-            MISSING if ratio is None else ratio_text(ratio.peak_bytes),
-            _short_count(row.tokens_per_second),
+            MISSING if beside is None else ratio(beside.peak_bytes, 2),
+            short_count(row.tokens_per_second).replace(" ", ""),
             MISSING if row.achieved is None else f"{100 * row.achieved:.0f}%",
         )
     print_table(table, console)
@@ -178,7 +177,7 @@ def _span(seconds: Spread) -> str:
     ('12.3 (12.0–12.7)', '12.3s (12.0–12.7)')
     """
     scale, unit = (1.0, "s") if seconds.median >= 10 else (1e3, "")
-    median, low, high = (figures(scale * value) for value in (seconds.median, seconds.min, seconds.max))
+    median, low, high = (significant(scale * value) for value in (seconds.median, seconds.min, seconds.max))
     return f"{median}{unit} ({low}–{high})"
 
 
@@ -186,15 +185,3 @@ def _where(report: BenchReport, row: BenchRow) -> str:
     if row.device != "cpu":
         return str(report.machine["device"])
     return f"{row.threads} thread" + "s" * (row.threads > 1)
-
-
-def _short_count(value: float) -> str:
-    """Format a count with three significant digits and a unit prefix.
-
-    >>> _short_count(987.0), _short_count(12_345), _short_count(2_500_000)
-    ('987', '12.3k', '2.50M')
-    """
-    for unit, scale in (("M", 1e6), ("k", 1e3)):
-        if value >= scale:
-            return f"{figures(value / scale)}{unit}"
-    return figures(value)

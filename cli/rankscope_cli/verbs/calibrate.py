@@ -13,7 +13,8 @@ from rankscope_cli.exits import say
 from rankscope_cli.output import Output, check_file
 from rankscope_cli.own_series import reading
 from rankscope_cli.progress import RESUMES, progress_lines
-from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where
+from rankscope_cli.tables import add_columns, plain_table, print_table, where
+from rankscope_eval.numbers import significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -141,9 +142,9 @@ def show_calibration(report: CalibrationReport, console: Console) -> None:
             stack,
             str(sum(len(stream.matrices) for stream in same)),
             f"{tokens:,}",
-            figures(tokens / report.series),
+            significant(tokens / report.series),
             str(max(stream.width for stream in same)),
-            figures(least.effective_rank),
+            significant(least.effective_rank),
             f"{where(_STACKS.get(least.stack, least.stack), least.layer)} {least.role}",
         )
     print_table(table, console)

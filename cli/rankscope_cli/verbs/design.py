@@ -11,7 +11,8 @@ from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output
-from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table, ratio_text, where
+from rankscope_cli.tables import add_columns, plain_table, print_table, where
+from rankscope_eval.numbers import MISSING, ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,8 +144,8 @@ def _show(report: DesignReport, console: Console) -> None:
             rank + (f" ({row.dense} dense)" if row.dense and row.rank is not None else ""),
             f"{row.parameters_before:,}",
             f"{row.parameters_after:,}",
-            ratio_text(row.size_ratio, 3),
-            ratio_text(row.cache_ratio, 3),
+            ratio(row.size_ratio),
+            ratio(row.cache_ratio),
         )
     table.add_section()
     for name, counts, cache in (
@@ -152,7 +153,7 @@ def _show(report: DesignReport, console: Console) -> None:
         ("all parameters", report.parameters, None),
     ):
         before, after = counts["before"], counts["after"]
-        table.add_row("", name, "", f"{before:,}", f"{after:,}", ratio_text(after / before, 3), ratio_text(cache, 3))
+        table.add_row("", name, "", f"{before:,}", f"{after:,}", ratio(after / before), ratio(cache))
     print_table(table, console)
     console.print()
     console.print(f"size ratio {report.size_ratio:.3f}. To train it:")

@@ -9,7 +9,8 @@ from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.own_series import reading, refuse
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, significant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,7 +130,7 @@ def show_embedding(report: EmbeddingReport, console: Console) -> None:
             f"{row.tokens}×{row.d_model}",
             *ranks,
             share,
-            figures(row.effective_rank),
+            significant(row.effective_rank),
         )
     print_table(table, console)
     console.print()

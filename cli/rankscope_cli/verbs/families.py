@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output
-from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,8 @@ from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.own_series import reading, refuse
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import add_columns, figures, plain_table, print_table, where, width
+from rankscope_cli.tables import add_columns, plain_table, print_table, where, width
+from rankscope_eval.numbers import significant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -139,8 +140,8 @@ def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:
         if stack not in (None, row.stack):
             table.add_section()
         stack = row.stack
-        cells = [str(row.tokens), figures(float(row.sigma[0])), *(str(row.eps_ranks[level]) for level in levels)]
-        cells.append(figures(row.effective_rank))
+        cells = [str(row.tokens), significant(float(row.sigma[0])), *(str(row.eps_ranks[level]) for level in levels)]
+        cells.append(significant(row.effective_rank))
         weights = [str(row.weight_eps_ranks[role][levels[0]]) if role in row.weight_eps_ranks else "" for role in roles]
         table.add_row(where(row.stack, row.layer), *(cells if inputs else []), *weights)
     return table

@@ -12,7 +12,8 @@ from rankscope_cli import options as opt
 from rankscope_cli.exits import say, warned
 from rankscope_cli.output import TABLE_SUFFIXES, Output, refuse_input
 from rankscope_cli.progress import progress_bar, progress_lines
-from rankscope_cli.tables import add_columns, figures, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import plural, significant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,7 +173,6 @@ def _warn_of_nan(count: int) -> None:
 def _stream(output: Output, model: str, input: str, horizon: int, out: str, **options: Any) -> None:
     """Stream forecasts to a folder of parts."""
     from rankscope_eval import forecast_stream
-    from rankscope_eval.page.numbers import plural
 
     with output:
         goes_on = "rerun with --resume to continue after the last complete part"
@@ -189,8 +189,6 @@ def _stream(output: Output, model: str, input: str, horizon: int, out: str, **op
 
 
 def _show(report: StreamReport, console: Console) -> None:
-    from rankscope_eval.page.numbers import plural
-
     kept = f" ({report.parts_kept:,} from before)" if report.parts_kept else ""
     left = f", {plural(report.left_out, 'row')} skipped" if report.left_out else ""
     console.print(
@@ -245,9 +243,8 @@ class Forecast:
         for key, rows in self.frame.groupby("item_id", sort=False):
             table.add_section()
             for row in rows.head(SHOWN).itertuples(index=False):
-                table.add_row(
-                    str(key), str(row[1]).removesuffix(" 00:00:00"), *(figures(float(value), 4) for value in row[2:])
-                )
+                cells = [significant(float(value), 4) for value in row[2:]]
+                table.add_row(str(key), str(row[1]).removesuffix(" 00:00:00"), *cells)
         print_table(table, console)
         if self.horizon > SHOWN:
             console.print(f"Showing the first {SHOWN} steps of every series; --out FILE writes all.")

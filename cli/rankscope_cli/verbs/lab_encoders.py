@@ -12,7 +12,8 @@ from rankscope.errors import OptionError
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, write_tables
 from rankscope_cli.progress import GOES_ON, progress_lines
-from rankscope_cli.tables import MISSING, add_columns, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING
 
 if TYPE_CHECKING:
     from rich.console import Console

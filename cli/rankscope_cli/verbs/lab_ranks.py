@@ -9,7 +9,8 @@ from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,8 +106,8 @@ def _streams(setting: str, rows: Sequence[RankRow], eps: Sequence[str], console:
         stacks.setdefault(row.variant, set()).add(row.stack)
     for row in shown:
         ranks = [f"{row.eps_ranks[level]:.1f}" for level in eps]
-        spread = figures(row.effective_std, 2)
-        cells = [figures(row.effective), spread, figures(row.centred), *ranks, str(row.size), str(row.seeds)]
+        spread = significant(row.effective_std, 2)
+        cells = [significant(row.effective), spread, significant(row.centred), *ranks, str(row.size), str(row.seeds)]
         table.add_row(row.variant, _where(row, several=len(stacks[row.variant]) > 1), *cells)
     print_table(table, console)
 
@@ -145,8 +146,8 @@ def _findings(findings: Sequence[Finding], console: Console) -> None:
         table = plain_table()
         add_columns(table, ["claim", "first", "second", "p", "above", "says"], folds=True)
         for one in clear:
-            p = figures(one.adjusted, 2)
+            p = significant(one.adjusted, 2)
             above = f"{one.above}/{one.pairs}"
             claim = f"{one.claim}, {one.measure}"
-            table.add_row(claim, figures(one.mean_first), figures(one.mean_second), p, above, one.verdict)
+            table.add_row(claim, significant(one.mean_first), significant(one.mean_second), p, above, one.verdict)
         print_table(table, console)

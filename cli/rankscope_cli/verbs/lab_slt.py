@@ -10,7 +10,8 @@ from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output, write_tables
 from rankscope_cli.progress import GOES_ON, progress_lines
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table, ratio_text
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, ratio, significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,7 +169,7 @@ def _cost(rows: tuple[Row, ...], console: Console) -> None:
     table = plain_table(COST)
     add_columns(table, ["table", "protocol", "model", "parameters", "s/epoch", "windows/s"], left=3)
     for row in rows:
-        seconds = figures(row.seconds_per_epoch) if row.parameters else MISSING
+        seconds = significant(row.seconds_per_epoch) if row.parameters else MISSING
         rate = f"{row.windows_per_second:,.0f}" if row.mse.n else MISSING
         table.add_row(row.dataset, row.protocol, row.model, f"{row.parameters:,}", seconds, rate)
     print_table(table, console)
@@ -188,7 +189,7 @@ def _ratios(ratios: tuple[SpeedUp, ...], console: Console) -> None:
     add_columns(table, ["table", "protocol", "training ×", "inference ×", "publ.", "gain %", "publ."], left=2)
     for one in ratios:
         gains = [MISSING if value is None else f"{100 * value:.1f}" for value in (one.gain, one.published_gain)]
-        speeds = [ratio_text(value) for value in (one.training, one.inference, one.published)]
+        speeds = [ratio(value, 2) for value in (one.training, one.inference, one.published)]
         table.add_row(one.dataset, one.protocol, *speeds, *gains)
     print_table(table, console)
 
@@ -207,7 +208,7 @@ def _compared(title: str, found: list[Comparison], console: Console) -> None:
             one.second.replace(" & ", "\n"),
             _spread(one.mse.difference, sign=True) if pairs else MISSING,
             f"{100 * one.relative:+.1f}" if pairs else MISSING,
-            figures(one.mse.p, 2),
+            significant(one.mse.p, 2),
             f"{one.mse.lower}/{pairs}",
         )
     print_table(table, console)

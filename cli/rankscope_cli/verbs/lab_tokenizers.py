@@ -11,7 +11,8 @@ from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output, write_tables
 from rankscope_cli.progress import GOES_ON, progress_lines
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +127,7 @@ def _codebooks(rows: list[Row], console: Console) -> None:
     for row in rows:
         ranks = [f"{row.eps_ranks[key]:.1f}" if row.eps_ranks else MISSING for key in keys]
         used = f"{row.used:.0f}" if math.isfinite(row.used) else MISSING
-        cells = [_error(row), used, figures(row.perplexity), *ranks, str(row.width)]
+        cells = [_error(row), used, significant(row.perplexity), *ranks, str(row.width)]
         table.add_row(row.setting, *cells, _count(row))
     print_table(table, console)
     console.print()
@@ -138,17 +139,17 @@ def _others(rows: list[Row], console: Console) -> None:
     for row in rows:
         name = SHORT.get(row.component, row.component)
         beside = BESIDE[row.component]
-        seconds = figures(row.seconds)
-        table.add_row(name, row.setting, _error(row), figures(row.reference), beside, _count(row), seconds)
+        seconds = significant(row.seconds)
+        table.add_row(name, row.setting, _error(row), significant(row.reference), beside, _count(row), seconds)
     print_table(table, console)
 
 
 def _error(row: Row) -> str:
     if row.error_std is None:
-        return figures(row.error, 4)
+        return significant(row.error, 4)
     if row.error < 1e3:
         return f"{row.error:.4f} ± {row.error_std:.4f}"
-    return f"{figures(row.error, 4)} ± {figures(row.error_std, 2)}"
+    return f"{significant(row.error, 4)} ± {significant(row.error_std, 2)}"
 
 
 def _count(row: Row) -> str:

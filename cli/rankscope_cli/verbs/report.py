@@ -10,6 +10,7 @@ from rankscope.errors import DataError
 from rankscope_cli import options as opt
 from rankscope_cli.exits import say
 from rankscope_cli.output import Output, check_file
+from rankscope_eval.numbers import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,8 +66,6 @@ def run(
 
 def show_page(page: Page, console: Console) -> None:
     """Print the summary and the number of files used."""
-    from rankscope_eval.page.numbers import plural
-
     for line in page.summary:
         console.print(line)
     used, left = len(page.used) + len(page.checkpoints), len(page.unused)

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import (
-    add_columns,
-    figures,
-    plain_table,
-    print_table,
-    ratio_text,
-    where,
-    width,
-)
+from rankscope_cli.tables import add_columns, plain_table, print_table, where, width
+from rankscope_eval.numbers import ratio, significant, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -149,7 +142,7 @@ def _table(report: SpectrumReport, keys: list[str], names: tuple[str, ...], cell
 
 def _of_site(row: SiteSpectrum) -> list[str]:
     rows, columns = row.shape
-    return [f"{rows}×{columns}", figures(row.sigma_max), figures(row.effective_rank), figures(row.stable_rank)]
+    return [f"{rows}×{columns}", *map(significant, (row.sigma_max, row.effective_rank, row.stable_rank))]
 
 
 def _rank(row: SiteSpectrum, key: str) -> str:
@@ -157,10 +150,8 @@ def _rank(row: SiteSpectrum, key: str) -> str:
 
 
 def _heads(row: SiteSpectrum, key: str) -> list[str]:
-    from rankscope_eval.page.numbers import spread
-
     ranks = row.per_head_eps_ranks.get(key)
-    return [spread(ranks or ()), ratio_text(row.size_ratio[key])]
+    return [spread(ranks or ()), ratio(row.size_ratio[key], 2)]
 
 
 def _by_role(report: SpectrumReport, keys: list[str]) -> Table:
@@ -173,5 +164,5 @@ def _by_role(report: SpectrumReport, keys: list[str]) -> Table:
         means = [sum(row.eps_ranks[key] for row in same) / len(same) for key in keys]
         table.add_row(role, str(len(same)), *(f"{mean:.1f}" for mean in means))
     table.add_section()
-    table.add_row("size ratio", str(len(report.sites)), *(ratio_text(report.size_ratio[key], 3) for key in keys))
+    table.add_row("size ratio", str(len(report.sites)), *(ratio(report.size_ratio[key]) for key in keys))
     return table

@@ -13,7 +13,8 @@ from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import INPUT, given, own_suite, reading, refuse
 from rankscope_cli.progress import GOES_ON, progress_lines
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,8 +182,8 @@ def show_sweep(report: SweepReport, console: Console) -> None:
     for row in report.points:
         size = f"{row.parameters:,}" if row.parameters else MISSING
         steps = f"{row.steps:,}" if row.steps else MISSING
-        cells = [figures(row.scores.get(name)) for name in scores]
-        table.add_row(row.point, row.state, size, steps, figures(row.loss), *_ranks(row, keys), *cells)
+        cells = [significant(row.scores.get(name)) for name in scores]
+        table.add_row(row.point, row.state, size, steps, significant(row.loss), *_ranks(row, keys), *cells)
     print_table(table, console)
 
 

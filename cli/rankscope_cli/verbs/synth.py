@@ -15,7 +15,7 @@ from rankscope_cli.exits import FAILED
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import reading
 from rankscope_cli.progress import progress_lines
-from rankscope_cli.tables import size
+from rankscope_eval.numbers import size
 
 if TYPE_CHECKING:
     from rich.console import Console

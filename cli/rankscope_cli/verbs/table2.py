@@ -13,7 +13,8 @@ from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import own_suite, reading, refuse
 from rankscope_cli.progress import RESUMES, progress_lines
-from rankscope_cli.tables import MISSING, add_columns, interval, plain_table, print_table, ratio_text
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, interval, ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -213,7 +214,7 @@ def show_table2(report: Table2Report, console: Console) -> None:
             table.add_row(f"  {_method(row, report.rows)}", *_judged(row))
         else:
             cells = [_cell(row, name) for name in shown]
-            size = ratio_text(row.median.reached, 3)
+            size = ratio(row.median.reached)
             table.add_row(f"  {_method(row, [])}", row.allocation, size, *cells)
         last = row
     print_table(table, console)
@@ -237,8 +238,8 @@ def _judged(row: Table2Row) -> list[str]:
     word = max((one.WQL_verdict.word, one.MASE_verdict.word), key=order.index)
     spans = [interval(ends, 2) for ends in (one.WQL_interval, one.MASE_interval)]
     worst = max((one.WQL_verdict, one.MASE_verdict), key=lambda verdict: verdict.worst_ratio or 0.0)
-    scores = [ratio_text(one.relative_WQL, 3), spans[0], ratio_text(one.relative_MASE, 3), spans[1]]
-    return [word, *scores, f"{ratio_text(worst.worst_ratio)} {worst.worst or MISSING}"]
+    scores = [ratio(one.relative_WQL), spans[0], ratio(one.relative_MASE), spans[1]]
+    return [word, *scores, f"{ratio(worst.worst_ratio, 2)} {worst.worst or MISSING}"]
 
 
 def _legend(report: Table2Report) -> Iterator[str]:
@@ -264,4 +265,4 @@ def _cell(row: Table2Row, name: str) -> str:
 
 def _text(measures: Measures, name: str) -> str:
     value = getattr(measures, name)
-    return ratio_text(value, 2 if name == "time_ratio" or (value is not None and value >= 10) else 3)
+    return ratio(value, 2 if name == "time_ratio" or (value is not None and value >= 10) else 3)

@@ -12,7 +12,8 @@ from rankscope_cli.exits import FAILED, say
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import refuse
 from rankscope_cli.progress import progress_bar
-from rankscope_cli.tables import MISSING, add_columns, figures, plain_table, print_table
+from rankscope_cli.tables import add_columns, plain_table, print_table
+from rankscope_eval.numbers import MISSING, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +111,7 @@ def show_theory(report: TheoryReport, console: Console) -> None:
 
 
 def _ratio(value: float) -> str:
-    return figures(value, 4) if value < 1e6 or value != value else f"{value:.1e}"
+    return significant(value, 4) if value < 1e6 or value != value else f"{value:.1e}"
 
 
 def _result(check: CheckResult) -> str:

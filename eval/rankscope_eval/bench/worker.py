@@ -115,6 +115,7 @@ class Worker:
 def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
     """Load the model of a case; return the forecast function, weight bytes, and dtype, paths and work."""
     import torch
+    from chronos import Chronos2Pipeline
 
     from rankscope import load_pipeline
     from rankscope.checkpoints import open_checkpoint
@@ -137,7 +138,7 @@ def opened(case: Case) -> tuple[Callable[[], Any], int, dict[str, Any]]:
     if samples:
         options["num_samples"] = case.num_samples
     paths = case.num_samples if samples else 1
-    inputs = series if type(pipeline).__name__ != "Chronos2Pipeline" else list(series)
+    inputs = list(series) if isinstance(pipeline, Chronos2Pipeline) else series
     work = counted(replace(case, num_samples=paths), checkpoint, module.dtype.itemsize)
     facts = {"dtype": str(module.dtype).removeprefix("torch."), "paths": paths, "context": case.context, **work}
     return lambda: pipeline.predict(inputs, **options), weights, facts

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rankscope.plots import MARKS, figure, styled
 from rankscope.plots.labels import around_one, plain_ticks
 from rankscope_eval.bench.report import BenchRow
-from rankscope_eval.page.numbers import duration
+from rankscope_eval.numbers import duration
 from rankscope_eval.page.parts import printable
 
 _TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,16 +57,12 @@ class CheckpointFolder:
         checkpoint: opened by its headers.
         sha256: of its config.json.
         weights: name, size and SHA-256 of every file of weights.
-        bytes: of its weights.
-        parameters: numbers stored.
     """
 
     path: str
     checkpoint: Checkpoint
     sha256: str
     weights: tuple[tuple[str, int, str], ...]
-    bytes: int
-    parameters: int
 
 
 @dataclass(frozen=True)
@@ -135,10 +130,8 @@ def _checkpoint(root: Path, place: Path) -> CheckpointFolder | Unused:
     path = place.relative_to(root).as_posix()
     try:
         checkpoint = open_checkpoint(place)
-        stored = checkpoint.index.values()
-        numbers = sum(prod(info.shape) for name, info in checkpoint.index.items() if not checkpoint.is_scale(name))
         digest = hashlib.sha256((place / "config.json").read_bytes()).hexdigest()
-        return CheckpointFolder(path, checkpoint, digest, _weights(place), sum(info.bytes for info in stored), numbers)
+        return CheckpointFolder(path, checkpoint, digest, _weights(place))
     except (RankscopeError, OSError) as error:
         return Unused(f"{path}/config.json", f"checkpoint: {one_line(error)}", damaged=True)
 

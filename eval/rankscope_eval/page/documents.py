@@ -19,7 +19,7 @@ from rankscope.measure.sweep import SweepReport
 from rankscope.measure.tradeoff import Table2Report
 from rankscope.train.rank_layouts import DesignReport
 from rankscope_eval.bench import BenchReport
-from rankscope_eval.page.numbers import plural
+from rankscope_eval.numbers import plural
 from rankscope_eval.report import EvalReport
 
 _WORD = re.compile(r"[A-Za-z0-9_.+ -]{1,60}")

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from markupsafe import Markup
 
 from rankscope.families.sites import LETTERS, SCOPES
-from rankscope_eval.page.numbers import MISSING, percent
+from rankscope_eval.numbers import MISSING, percent
 
 LEVELS = 10
 """Shades of a heat map; `page.css` gives each its colours."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rankscope.errors import CheckpointError
+from rankscope.errors import CheckpointError, DataError
 from rankscope.series import Series
 from rankscope.series.formats import Rows
 from rankscope.series.layout import TableLayout
@@ -82,7 +82,14 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     Raises:
         RankscopeError: the model cannot be opened or fails on these series.
     """
-    series, bad = to_series(chunk, job.layout, job.path, job.unit)
+    read, bad = to_series(chunk, job.layout, job.path, job.unit)
+    series = []
+    for one in read:
+        try:
+            one.timestamps(len(one) + job.horizon - 1, 1)  # too late ones are refused before the forecasts
+            series.append(one)
+        except DataError as error:
+            bad.append(BadRow(0, one.item_id, f"{job.path}: {error}"))
     if bad and job.stop:
         return Part(chunk.number, b"", 0, 0, tuple(bad))
     model = job.model if isinstance(job.model, Forecaster) else _model_of_run(job.model, job.how, job.weights)

@@ -131,9 +131,8 @@ def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
 
 def context(config: Config) -> int:
     """Observations that encoder and decoder read."""
-    lags = config.get("lags_sequence") or [1, 2, 3, 4, 5, 6, 7]
     horizon = positive(config, "prediction_length")
-    return positive(config, "context_length", horizon) + max(lags) + horizon
+    return positive(config, "context_length", horizon) + max(lags(config)) + horizon
 
 
 def blocks(module: Any) -> dict[str, list[nn.Module]]:

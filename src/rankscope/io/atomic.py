@@ -14,9 +14,9 @@ import errno
 import fnmatch
 import os
 import re
+import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -39,7 +39,7 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 PARTIAL = ".partial"
 """Ends the names of folders in which something is being written."""
 _DRAWN = r"[a-z0-9_]{8}"
-"""Pattern of what `tempfile.mkdtemp` draws, between the target's name and `PARTIAL`."""
+"""Pattern of what is drawn between the target's name and `PARTIAL`."""
 _NAME = 100
 """Characters of a target's name in that of its partial folder."""
 
@@ -101,7 +101,7 @@ def refuse_unwritable(target: Path | str) -> None:
     path = Path(target)
     place = next(parent for parent in (path.parent, *path.absolute().parents) if parent.exists())
     try:
-        os.rmdir(tempfile.mkdtemp(prefix=f".{path.name[:_NAME]}.", suffix=PARTIAL, dir=place))
+        _partial(place / path.name).rmdir()
     except OSError as error:
         raise OutputError(f"cannot write beside {path}: {place}: {error.strerror or error}.") from error
 
@@ -164,13 +164,14 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     path = Path(target)
     _refuse(path, force, file=True)
     path = _followed(path)
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     with _beside(path) as folder, _named(path, folder):
         work = folder / path.name
         work.touch()
         yield work
         sync(work)
-        os.chmod(work, mode)
+        if mode is not None:
+            work.chmod(mode)
         os.replace(work, path)
         _sync_folder(path.parent)
 
@@ -203,14 +204,20 @@ def _beside(path: Path) -> Iterator[Path]:
 def _made(path: Path) -> tuple[Path, int | None]:
     """A new partial folder and its lock."""
     while True:
-        made = Path(tempfile.mkdtemp(prefix=f".{path.name[:_NAME]}.", suffix=PARTIAL, dir=path.parent))
+        made = _partial(path)
         with contextlib.suppress(BlockingIOError, FileNotFoundError):  # swept by another process before it was locked
-            made.chmod(0o777 & ~_umask())
             lock = _lock(made)
             if made.exists():
                 return made, lock
             if lock is not None:
                 os.close(lock)
+
+
+def _partial(path: Path) -> Path:
+    """Make a folder of a new name beside ``path``; readable by all that the umask lets, unlike `tempfile.mkdtemp`'s."""
+    made = path.with_name(f".{path.name[:_NAME]}.{secrets.token_hex(4)}{PARTIAL}")
+    made.mkdir()
+    return made
 
 
 def sweep(folder: Path, target: str | None = None) -> None:
@@ -283,12 +290,6 @@ def disk_error(error: Exception) -> str | None:
 
 _TORCH = ("inline_container", "PytorchStreamWriter", "iostream error")
 """Words of torch's errors of a file that could not be written."""
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _swap(work: Path, path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rankscope import load_pipeline
+from rankscope.compress import CompressOptions, compress
 from rankscope.errors import OptionError, RankscopeError
 from rankscope.io import codec
 from rankscope_eval.bench import Case, Settings, read_case, run_bench
@@ -31,6 +32,12 @@ def test_a_forecast_is_timed() -> None:
     (row,) = run_bench(["naive"], settings).rows
     assert (row.label, row.batch, len(row.turns)) == ("naive:local", 2, 2)
     assert 0 < row.seconds.min <= row.seconds.median <= row.seconds.max
+
+
+def test_a_compressed_chronos_2_is_timed(chronos2_folder: Path, tmp_path: Path) -> None:
+    compress(chronos2_folder, CompressOptions(storage="int8"), out=tmp_path / "int8")
+    forecast, *_ = opened(Case(str(tmp_path / "int8"), "stock", batch=2, num_samples=1, horizon=2, context=16))
+    assert len(forecast()) == 2
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ from rankscope import plots
 from rankscope.measure.sweep import SweepReport
 from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row
 from rankscope_eval.bench import BenchReport
+from rankscope_eval.numbers import MISSING, count, duration, percent, plural, ratio, significant, size
 from rankscope_eval.page.charts import plain_text, shortened, times
 from rankscope_eval.page.documents import TheoryReport, checks_held
 from rankscope_eval.page.lineage import Library
-from rankscope_eval.page.numbers import MISSING, count, duration, percent, plural, ratio, significant, size
 from rankscope_eval.page.parts import Cell, Part, Row, Section, Table, number
 from rankscope_eval.page.sections.scores import eval_part, verdict_cells
 from rankscope_eval.page.svg import chart

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rankscope.families import FAMILIES
+from rankscope_eval.numbers import MISSING, count, size
 from rankscope_eval.page.lineage import Group, Library
-from rankscope_eval.page.numbers import MISSING, count, size
 from rankscope_eval.page.parts import Part, Row, Section, Table, number
 from rankscope_eval.page.sections.savings import method_name
 
@@ -92,7 +92,7 @@ def _sizes(library: Library, name: str, alone: Group, what: str) -> Iterator[int
     """Parameters or bytes of a model, from every result that says them."""
     folder = library.checkpoint(name)
     if folder is not None:
-        yield getattr(folder, what)
+        yield getattr(folder.checkpoint, what)
     for one in library.of("compress"):
         said = getattr(one.content, what)
         for end, model in (("before", one.content.model), ("after", one.content.out)):

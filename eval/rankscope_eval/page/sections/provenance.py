@@ -12,9 +12,9 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from rankscope.compress.recipe import RECIPE
+from rankscope_eval.numbers import MISSING, size
 from rankscope_eval.page.documents import Document
 from rankscope_eval.page.lineage import Library, normal
-from rankscope_eval.page.numbers import MISSING, size
 from rankscope_eval.page.parts import Part, Row, Section, Table, number, printable
 from rankscope_eval.suites import list_suites
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rankscope.compress.heal.config import HealReport
 from rankscope.compress.report import CompressReport, LossSearch, SiteReport
 from rankscope.train.rank_layouts import DesignReport
+from rankscope_eval.numbers import change, count, duration, percent, plural, ratio, significant, size, spread
 from rankscope_eval.page.lineage import Library
-from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, significant, size, spread
 from rankscope_eval.page.parts import Cell, Heat, Part, Row, Section, Table, bar, heat, number, role_name
 
 

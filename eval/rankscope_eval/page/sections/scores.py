@@ -10,8 +10,8 @@ from jaxtyping import Float
 from markupsafe import Markup
 
 from rankscope.measure.tradeoff import Verdict
+from rankscope_eval.numbers import MISSING, count, plural, ratio, significant
 from rankscope_eval.page.charts import coverage_by_step, relative_scores
-from rankscope_eval.page.numbers import MISSING, count, plural, ratio, significant
 from rankscope_eval.page.parts import Cell, Part, Row, Table, number
 from rankscope_eval.page.svg import chart
 from rankscope_eval.relative import Interval

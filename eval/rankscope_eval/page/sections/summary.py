@@ -7,9 +7,9 @@ import math
 from rankscope.compress import CompressReport
 from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row, Verdict
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
+from rankscope_eval.numbers import change, count, duration, percent, plural, ratio, short_count, size
 from rankscope_eval.page.documents import checks_held
 from rankscope_eval.page.lineage import Group, Library
-from rankscope_eval.page.numbers import change, count, duration, percent, plural, ratio, short_count, size
 from rankscope_eval.page.parts import KeyNumber, Part, Section
 from rankscope_eval.page.sections.models import facts
 from rankscope_eval.page.sections.scores import TONES

@@ -14,9 +14,9 @@ from rankscope.compress.calibration import CalibrationReport
 from rankscope.measure.embedding import EmbeddingReport
 from rankscope.measure.flow import FEWEST, FlowReport, LayerFlow
 from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
+from rankscope_eval.numbers import count, percent, plural, significant, spread
 from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.lineage import Library
-from rankscope_eval.page.numbers import count, percent, plural, significant, spread
 from rankscope_eval.page.parts import Cell, Heat, Part, Row, Section, Table, heat, number, role_name
 from rankscope_eval.page.svg import chart
 
