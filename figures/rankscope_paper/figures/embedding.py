@@ -21,6 +21,7 @@ from rankscope.measure.embedding import EmbeddingReport, EmbeddingSpectrum, meas
 from rankscope.numerics import angle_matrix
 from rankscope.plots import angle_maps, embedding_projection
 from rankscope.plots.style import MARKS, figure, styled
+from rankscope.series.signals import TITLES
 from rankscope.train.initial import initial_checkpoints
 from rankscope_paper.figures.recipe import (
     BOLT,
@@ -38,11 +39,10 @@ from rankscope_paper.figures.recipe import (
     text_model,
 )
 
-SIGNALS = {"sine": "sinusoids", "noise": "white noise"}
+SIGNALS = {name: TITLES[name] for name in ("sine", "noise")}
 """Signals that the angles of Fig. 3b are between."""
 CORPUS = "mixed"
 """Corpus of spectra and projections."""
-NAMES = {**SIGNALS, "mixed": "sinusoids, exponentials and white noise"}
 SERIES, LENGTH = 64, 512
 FEW_SERIES, SHORT = 8, 256
 """Of a quick corpus."""
@@ -249,7 +249,7 @@ def mean_angle(angles: Float[np.ndarray, "items items"]) -> float:
 
 def corpus_of(report: EmbeddingReport) -> str:
     """Name a corpus in a caption."""
-    kind = NAMES.get(report.signal, f"the signal {report.signal}")
+    kind = TITLES.get(report.signal, f"the signal {report.signal}")
     return f"{kind} ({report.n} series of {report.length} values, seed {report.seed})"
 
 

@@ -44,13 +44,11 @@ class Probe:
         checkpoint: the model.
         module: the same, built.
         series: corpus (series, time).
-        seed: of the corpus.
     """
 
     checkpoint: Checkpoint
     module: nn.Module
     series: Float[Tensor, "series time"]
-    seed: int
 
     def sites(self) -> tuple[Site, ...]:
         """Every site, for families too that have none of some kind."""
@@ -94,7 +92,6 @@ def check_model(
     *,
     n: int = 8,
     length: int = 512,
-    signal: str = "mixed",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[CheckResult, ...]:
@@ -105,7 +102,6 @@ def check_model(
         ids: keys of `CHECKS`; all without.
         n: series of the corpus.
         length: values per series.
-        signal: see `rankscope.series.signals.corpus`.
         seed: of the corpus.
         progress: called with the number of theorems done.
 
@@ -118,7 +114,7 @@ def check_model(
     """
     if checkpoint.family.modality != "series":
         raise OptionError(f"{checkpoint.source} does not read series: name a time-series model, e.g. bundled-bolt.")
-    probe = Probe(checkpoint, checkpoint.module(), corpus(signal, n, length, seed), seed)
+    probe = Probe(checkpoint, checkpoint.module(), corpus("mixed", n, length, seed))
     chosen, report = list(ids or CHECKS), progress or silent
     results = []
     for done, name in enumerate(chosen):

@@ -87,7 +87,7 @@ class Checkpoint:
         """Return True if a tensor holds the scales of another one, which is stored in whole numbers."""
         return scaled_weight(name) in self.index
 
-    @property
+    @cached_property
     def factored(self) -> dict[str, Factored]:
         """Those modules that are stored as two thin matrices."""
         return factored(self.layouts)

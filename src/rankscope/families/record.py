@@ -95,7 +95,7 @@ class Family:
     expected_shapes: Callable[[Config], Shapes]
     build: Callable[[Path, torch.dtype], nn.Module]
     embed: Callable[[nn.Module, Tensor], Float[Tensor, "tokens d_model"]]
-    model_inputs: Callable[[nn.Module, Tensor], dict[str, Tensor]]
+    model_inputs: Callable[[nn.Module, Tensor], dict[str, Any]]
     blocks: Callable[[nn.Module], dict[str, list[nn.Module]]]
     patch_size: Callable[[Config], int] = lambda config: 1
     tied_shapes: Callable[[Config], Shapes] = lambda config: {}

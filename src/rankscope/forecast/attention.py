@@ -35,8 +35,8 @@ class Attention:
         self.heads = heads = int(stock.n_heads)
         q, k, v, o = stock.q, stock.k, stock.v, stock.o
         if isinstance(stock, HeadWidthAttention):
-            q, k, v = (_rows(one, how) for one, how in ((q, stock.qk), (k, stock.qk), (v, stock.vo)))
-            o = _columns(o, stock.vo)
+            q, k, v = (_wide(one, how) for one, how in ((q, stock.qk), (k, stock.qk), (v, stock.vo)))
+            o = o if stock.vo.equal else _linear(stock.vo.spread_rows(_whole(o).t()).t())
         latent = [cached and _pays(one, 1 / heads if crossed else LATENT_SHARE) for one in (k, v)]
         self.crossed = crossed
         if crossed:
@@ -143,20 +143,9 @@ def _up(layer: Any, heads: int) -> Float[Tensor, "heads width rank"]:
     return weight.detach().unflatten(0, (heads, -1))
 
 
-def _rows(layer: nn.Module, heads: Heads) -> nn.Module:
+def _wide(layer: nn.Module, heads: Heads) -> nn.Module:
     """Pad a layer's rows with zeros so that all heads have equal widths; no-op if they already do."""
-    if heads.equal:
-        return layer
-    weight = nn.functional.pad(_whole(layer), (0, 0, 0, 1))
-    return _linear(weight[heads.places])
-
-
-def _columns(layer: nn.Module, heads: Heads) -> nn.Module:
-    """Pad columns likewise, for the output projection."""
-    if heads.equal:
-        return layer
-    weight = nn.functional.pad(_whole(layer), (0, 1))
-    return _linear(weight[:, heads.places])
+    return layer if heads.equal else _linear(heads.spread_rows(_whole(layer)))
 
 
 def _whole(layer: nn.Module) -> Float[Tensor, "d_out d_in"]:

@@ -135,13 +135,6 @@ class FastBoltPipeline(ChronosBoltPipeline):
         return super().predict(inputs, prediction_length, limit_prediction_length)
 
 
-def is_known(pipeline: Any) -> bool:
-    """Return whether the fast runtime supports a pipeline: Chronos-T5 and Chronos-Bolt, dense or compressed."""
-    if isinstance(pipeline, ChronosPipeline):
-        return pipeline.model.config.model_type == "seq2seq"
-    return isinstance(pipeline, ChronosBoltPipeline)
-
-
 def make_fast(pipeline: Any) -> FastChronosPipeline | FastBoltPipeline:
     """Build a fast pipeline that shares the weights of a stock one, which stays available as ``inner_model``.
 
@@ -155,8 +148,10 @@ def make_fast(pipeline: Any) -> FastChronosPipeline | FastBoltPipeline:
     """
     if isinstance(pipeline, FastChronosPipeline | FastBoltPipeline):
         return pipeline
-    if not is_known(pipeline):
-        raise FamilyError(
-            f"runtime fast supports Chronos-T5 and Chronos-Bolt, not {type(pipeline).__name__}; use runtime stock."
-        )
-    return (FastChronosPipeline if isinstance(pipeline, ChronosPipeline) else FastBoltPipeline)(pipeline)
+    if isinstance(pipeline, ChronosBoltPipeline):
+        return FastBoltPipeline(pipeline)
+    if isinstance(pipeline, ChronosPipeline) and pipeline.model.config.model_type == "seq2seq":
+        return FastChronosPipeline(pipeline)
+    raise FamilyError(
+        f"runtime fast supports Chronos-T5 and Chronos-Bolt, not {type(pipeline).__name__}; use runtime stock."
+    )

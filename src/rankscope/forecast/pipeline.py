@@ -72,7 +72,7 @@ def load_pipeline(
     _check_range(module, checkpoint.source)
     if resolve_runtime(runtime, checkpoint.family, target) == "stock":
         return pipeline
-    from rankscope.forecast import make_fast
+    from rankscope.forecast.fast import make_fast
 
     own_weights(module, checkpoint)
     return make_fast(pipeline)

@@ -14,7 +14,7 @@ from rankscope.numerics.rank import (
     validate_eps,
     validate_levels,
 )
-from rankscope.numerics.spectrum import choose_method, per_head, singular_values, spectra
+from rankscope.numerics.spectrum import choose_method, per_head, singular_values
 
 __all__ = [
     "relative_spectrum",
@@ -26,7 +26,6 @@ __all__ = [
     "validate_levels",
     "singular_values",
     "choose_method",
-    "spectra",
     "per_head",
     "FactoredMatrix",
     "symmetric_root",

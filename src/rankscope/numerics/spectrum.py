@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from rankscope.errors import OptionError, unknown_choice
-from rankscope.numerics.parallel import parallel_map
 
 GRAM_SMALLEST_EPS = 1e-6
 """Relative size below which the float64 Gram matrix no longer tells singular values apart."""
@@ -184,25 +183,6 @@ def per_head_of_widths(
     parts = (m if head_axis == 0 else m.mT).split(list(widths))
     slices = torch.stack([torch.nn.functional.pad(part, (0, 0, 0, widest - len(part))) for part in parts])
     return slices if head_axis == 0 else slices.mT
-
-
-def spectra(
-    matrices: Iterable[Float[Tensor, "_ _"]],
-    *,
-    method: str = "auto",
-    dtype: torch.dtype | None = None,
-    smallest_eps: float | None = None,
-    workers: int | None = None,
-) -> Iterator[Float[Tensor, " _"]]:
-    """Singular values of each matrix, in order, computed in parallel with one LAPACK thread per matrix.
-
-    The iterable is read lazily, a few matrices ahead, so a generator that loads them keeps memory flat.
-    """
-
-    def values(m: Tensor) -> Tensor:
-        return singular_values(m, method=method, dtype=dtype, smallest_eps=smallest_eps)
-
-    return parallel_map(values, matrices, workers)
 
 
 def power_of_two(m: Float[Tensor, " ..."]) -> float:

@@ -12,6 +12,7 @@ from rankscope.errors import OptionError, unknown_choice
 from rankscope.plots.falling import draw_spectra
 from rankscope.plots.labels import whole_numbers
 from rankscope.plots.style import MARKS, figure, styled
+from rankscope.series.signals import TITLES
 
 if TYPE_CHECKING:
     from rankscope.measure.flow import FlowReport, LayerFlow
@@ -41,18 +42,9 @@ def flow(report: FlowReport, *, stack: str = "encoder", eps: float | None = None
     with styled():
         fig, (top, bottom) = figure(2, 1, height_ratios=(3, 2))
         _draw_spectra(top, rows)
-        top.set_title(f"{stack}, input: {_SIGNAL.get(report.signal, report.signal)}")
+        top.set_title(f"{stack}, input: {TITLES.get(report.signal, report.signal)}")
         _draw_ranks(bottom, rows, key)
     return fig
-
-
-_SIGNAL = {
-    "sine": "sinusoids",
-    "exponential": "exponentials",
-    "constant": "constant signal",
-    "noise": "white noise",
-    "user": "series from a file",
-}
 
 
 def eps_key(eps: float | None, ranks: dict[str, int]) -> str:

@@ -145,3 +145,12 @@ SIGNALS: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
     "mixed": mixed,
 }
 """Synthetic signals by name; `corpus` also accepts ``user``."""
+TITLES = {
+    "sine": "sinusoids",
+    "exponential": "exponentials",
+    "constant": "a constant signal",
+    "noise": "white noise",
+    "mixed": "sinusoids, exponentials and white noise",
+    "user": "series from a file",
+}
+"""Signals of a corpus in words."""

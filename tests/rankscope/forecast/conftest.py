@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankscope.compress import CompressOptions, compress
-from rankscope.forecast import make_fast
+from rankscope.forecast.fast import make_fast
 from rankscope.forecast.pipeline import load_pipeline
 
 

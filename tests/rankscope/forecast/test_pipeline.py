@@ -13,7 +13,7 @@ from rankscope import load_pipeline
 from rankscope.compress import CompressOptions, compress
 from rankscope.engine.device import computing_dtype
 from rankscope.errors import CheckpointError, FamilyError, OptionError
-from rankscope.forecast import make_fast
+from rankscope.forecast.fast import make_fast
 
 KINDS = ("chronos-t5", "chronos-bolt", "chronos-2")
 

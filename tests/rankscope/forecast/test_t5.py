@@ -11,9 +11,9 @@ import torch
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import CheckpointError, FamilyError, OptionError
-from rankscope.forecast import make_fast
 from rankscope.forecast.batches import TOKENS, chunks, lengths_of
 from rankscope.forecast.decoding import Graphs, NotFiniteError
+from rankscope.forecast.fast import make_fast
 from rankscope.forecast.network import PositionBias
 from rankscope.forecast.pipeline import load_pipeline
 

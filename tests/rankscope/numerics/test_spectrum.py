@@ -10,7 +10,7 @@ from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from rankscope.errors import OptionError
-from rankscope.numerics import FactoredMatrix, choose_method, eps_ranks, per_head, singular_values, spectra
+from rankscope.numerics import FactoredMatrix, choose_method, eps_ranks, per_head, singular_values
 from rankscope.numerics.factored import joined_heads
 from rankscope.numerics.parallel import parallel_map
 from rankscope.numerics.spectrum import GRAM_SMALLEST_EPS, Workspace, gram, per_head_of_widths
@@ -177,7 +177,7 @@ def test_spectra_keep_order_and_read_lazily(workers: int) -> None:
             read.append(i)
             yield random(6 + i, 9, seed=i)
 
-    found = spectra(matrices(), workers=workers)
+    found = parallel_map(singular_values, matrices(), workers)
     first = next(found)
     assert len(read) <= workers + 2
     for i, values in enumerate([first, *found]):
@@ -187,7 +187,7 @@ def test_spectra_keep_order_and_read_lazily(workers: int) -> None:
 def test_an_error_in_a_worker_is_raised_and_threads_are_restored() -> None:
     before = torch.get_num_threads()
     with pytest.raises(OptionError, match="NaN"):
-        list(spectra([torch.eye(2), torch.full((2, 2), float("nan"))], workers=2))
+        list(parallel_map(singular_values, [torch.eye(2), torch.full((2, 2), float("nan"))], 2))
     assert torch.get_num_threads() == before
     with pytest.raises(OptionError, match="workers"):
         parallel_map(abs, [1], workers=0)

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from rankscope import load_pipeline
 from rankscope.compress import CompressOptions, compress
-from rankscope.forecast import make_fast
+from rankscope.forecast.fast import make_fast
 from rankscope_eval.bench import Case
 from rankscope_eval.bench.counts import Phase, cache_bytes, phases
 from rankscope_eval.bench.roofline import Rates, best, floor_seconds, measure_rates

@@ -6,6 +6,7 @@ import math
 
 from rankscope.compress import CompressReport
 from rankscope.measure.tradeoff import DONE, Table2Report, Table2Row, Verdict
+from rankscope.series.signals import TITLES
 from rankscope_eval.bench.report import BenchRatio, BenchReport, BenchRow
 from rankscope_eval.numbers import change, count, duration, percent, plural, ratio, short_count, size
 from rankscope_eval.page.documents import checks_held
@@ -13,13 +14,13 @@ from rankscope_eval.page.lineage import Group, Library
 from rankscope_eval.page.parts import KeyNumber, Part, Section
 from rankscope_eval.page.sections.models import facts
 from rankscope_eval.page.sections.scores import TONES
-from rankscope_eval.page.sections.waste import SIGNALS, spectrum_sentence
+from rankscope_eval.page.sections.waste import spectrum_sentence
 from rankscope_eval.relative import Interval
 from rankscope_eval.report import ALL, EvalSummary
-from rankscope_eval.verdict import WORSE
+from rankscope_eval.verdict import MARGIN, WORSE
 
 LEFT_OF_SELECTED = "of the parameters of the selected matrices"
-HELD = 1.02
+HELD = 1 + MARGIN
 """A relative score up to this is said to be within 2 % of the original's."""
 
 
@@ -124,7 +125,7 @@ def _embeddings(library: Library, group: Group) -> list[str]:
         eps = next(iter(report.rows[0].eps_ranks))
         rows = [row for row in report.rows if library.resolve(row.model) == group.root and row.matrix == "corpus"]
         said += [
-            f"Its embedding of {SIGNALS.get(report.signal, report.signal)} has ε-rank {row.eps_ranks[eps]} of "
+            f"Its embedding of {TITLES.get(report.signal, report.signal)} has ε-rank {row.eps_ranks[eps]} of "
             f"{min(row.tokens, row.d_model)} at ε = {eps}."
             for row in rows[:1]
         ]

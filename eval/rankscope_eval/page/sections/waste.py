@@ -14,19 +14,13 @@ from rankscope.compress.calibration import CalibrationReport
 from rankscope.measure.embedding import EmbeddingReport
 from rankscope.measure.flow import FEWEST, FlowReport, LayerFlow
 from rankscope.measure.spectrum import SiteSpectrum, SpectrumReport
+from rankscope.series.signals import TITLES
 from rankscope_eval.numbers import count, percent, plural, significant, spread
 from rankscope_eval.page.charts import plain_text, shortened
 from rankscope_eval.page.lineage import Library
 from rankscope_eval.page.parts import Cell, Heat, Part, Row, Section, Table, heat, number, role_name
 from rankscope_eval.page.svg import chart
 
-SIGNALS = {
-    "sine": "sinusoids",
-    "exponential": "exponentials",
-    "constant": "a constant signal",
-    "noise": "white noise",
-    "user": "series from a file",
-}
 UNTRAINED = (
     "Never trained, and left out of maps and charts: {roles}. This attention reads one token and has nothing to choose "
     "from, so no gradient reaches them; their ranks are those of the random start."
@@ -107,7 +101,7 @@ def _trained(row: LayerFlow, idle: Collection[tuple[str, str]]) -> LayerFlow:
 
 def flow_part(report: FlowReport, name: str, idle: Collection[tuple[str, str]] = ()) -> Part:
     """Ranks of the layers' inputs; ``idle`` are stack and role of matrices that the charts leave out."""
-    signal = SIGNALS.get(report.signal, report.signal)
+    signal = TITLES.get(report.signal, report.signal)
     eps = next(iter(report.layers[0].eps_ranks))
     charts = []
     said = []
@@ -171,7 +165,7 @@ def embedding_part(report: EmbeddingReport, name: str) -> Part:
     said = "; ".join(
         f"{row.model} ({row.matrix}): {row.eps_ranks[keys[0]]} of {row.largest_rank}" for row in report.rows
     )
-    signal = SIGNALS.get(report.signal, report.signal)
+    signal = TITLES.get(report.signal, report.signal)
     title = f"Singular values of the embeddings, {signal}"
     return Part(
         f"Embeddings: {signal}",

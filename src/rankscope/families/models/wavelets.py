@@ -79,11 +79,6 @@ class WaveletTokens:
         """Series are cut to a multiple of this many values."""
         return 2**self.level
 
-    @property
-    def centres(self) -> Float[np.ndarray, " bins"]:
-        """Coefficient that each bin stands for: uniform, first and last at the limits."""
-        return np.linspace(-self.limit, self.limit, self.n_tokens - SPECIAL)
-
     def encode(self, values: Float[np.ndarray, " time"]) -> Int[np.ndarray, " tokens"]:
         """Token ids of a standardised series: coarse coefficients first, then details from coarse to fine.
 
@@ -102,18 +97,6 @@ class WaveletTokens:
             parts = [parts[0], *universal_threshold(parts[1:])]
         return self.quantise(np.concatenate(parts))
 
-    def decode(self, tokens: Int[np.ndarray, " tokens"]) -> Float[np.ndarray, " tokens"]:
-        """Series of the coefficients that the ids stand for."""
-        return self.compose(np.split(self.dequantise(tokens), self.splits(len(tokens))))
-
-    def splits(self, length: int) -> list[int]:
-        """Places where the coefficients of a series of ``length`` values are cut into levels.
-
-        >>> WaveletTokens(level=2).splits(16)
-        [4, 8]
-        """
-        return [length >> level for level in range(self.level, 0, -1)]
-
     def decompose(self, values: Float[np.ndarray, " time"]) -> list[Float[np.ndarray, " _"]]:
         """Coefficients, coarse to fine: as many as values."""
         with warnings.catch_warnings():
@@ -121,19 +104,11 @@ class WaveletTokens:
             warnings.filterwarnings("ignore", message="Level value of")
             return list(_pywt().wavedec(values, self.wavelet, mode=_PERIODIC, level=self.level))
 
-    def compose(self, parts: list[Float[np.ndarray, " _"]]) -> Float[np.ndarray, " time"]:
-        """Series of such coefficients; the inverse of `decompose`."""
-        return np.asarray(_pywt().waverec(parts, self.wavelet, mode=_PERIODIC))
-
     def quantise(self, coefficients: Float[np.ndarray, " tokens"]) -> Int[np.ndarray, " tokens"]:
-        """Id of the nearest bin of each coefficient."""
+        """Id of the nearest of the evenly spaced bins of each coefficient, the first and last at the limits."""
         step = 2 * self.limit / (self.n_tokens - SPECIAL - 1)
         nearest = np.rint((np.asarray(coefficients, dtype=np.float64) + self.limit) / step)
         return SPECIAL + np.clip(nearest, 0, self.n_tokens - SPECIAL - 1).astype(np.int64)
-
-    def dequantise(self, tokens: Int[np.ndarray, " tokens"]) -> Float[np.ndarray, " tokens"]:
-        """Coefficient that each id stands for; special ids stand for none and count as the lowest bin."""
-        return self.centres[np.clip(np.asarray(tokens) - SPECIAL, 0, None)]
 
 
 def universal_threshold(details: list[Float[np.ndarray, " _"]]) -> list[Float[np.ndarray, " _"]]:
