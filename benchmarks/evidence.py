@@ -141,7 +141,7 @@ def run(result: Result, data: str, alone: str) -> list[str]:
     if result.by_hand:
         return [f"{result.name}: run `{result.command}` and put its file at {result.file}."]
     if "--data" in result.command and not (ROOT / data).is_dir():
-        return [f"{result.name}: {data} is no folder; give that of the folders benchmark and dev by --data DIR."]
+        return [f"{result.name}: {data} is not a folder; give that of the folders benchmark and dev by --data DIR."]
     words = [sys.executable, *shlex.split(result.words(data))[1:]]
     prefix, threads = (shlex.split(alone), {}) if result.timed else ([], {"OMP_NUM_THREADS": "1"})
     file, code = ROOT / result.file, code_digest()

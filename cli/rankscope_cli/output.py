@@ -106,7 +106,7 @@ class Output:
     ) -> None:
         """Write the files, then print JSON or tables, even if a file could not be written.
 
-        Files are written first, since the reader of a pipe may close it early, which is no error.
+        Files are written first, since the reader of a pipe may close it early, which is not an error.
 
         Args:
             report: result record.

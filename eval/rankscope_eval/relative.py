@@ -196,7 +196,7 @@ def _stretch(units: int, level: float) -> float:
 
 
 def log_ratios(totals: Float[np.ndarray, "rows 8"]) -> Float[np.ndarray, "rows 2"]:
-    """Log of MASE and of WQL over the baseline's; not finite where one of them is no positive number."""
+    """Log of MASE and of WQL over the baseline's; not finite where one of them is not a positive number."""
     loss, labels, scaled, count, base_loss, base_labels, base_scaled, base_count = totals.T
     with np.errstate(all="ignore"):
         mase = (scaled / count) / (base_scaled / base_count)

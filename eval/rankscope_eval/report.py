@@ -255,7 +255,7 @@ class Comparison:
 def drawn(model: Sums, baseline: Sums, name: str) -> tuple[Draws | None, Draws | None]:
     """Resample a data set, counting as series to draw from only those that move its ratios.
 
-    A series without an error of either model, such as a constant one, or without a value to score, is no evidence.
+    A series without an error of either model, such as a constant one, or without a value to score, is not evidence.
     """
     loss, scaled = (model[:, column] + baseline[:, column] > 0 for column in (0, 2))
     pairs = zip(resample(model, baseline, name), (scaled, loss), strict=True)

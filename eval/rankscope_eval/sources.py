@@ -199,7 +199,7 @@ def hub_series(repo: str, name: str) -> list[Series]:
     except Exception as error:  # hub, network, cache and parser raise different errors
         reason = (str(error).strip().splitlines() or [""])[0]
         raise DataError(
-            f"data set {name!r} cannot be had from {repo} ({type(error).__name__}: {reason[:160]}): "
+            f"data set {name!r} cannot be loaded from {repo} ({type(error).__name__}: {reason[:160]}): "
             f"check the network, or put {name}.parquet into a folder and give --data."
         ) from error
     return table_to_series(table, f"{repo}/{name}")

@@ -188,7 +188,7 @@ def parse_task(item: Any, where: str, benchmark: str) -> Task:
     task: Task = codec.build(Task, {"benchmark": benchmark, **given}, where=named, error=DataError)
     for file in (task.name, *task.file):
         if any(len(os.fsencode(part)) > LONGEST_NAME or "\0" in part for part in Path(file).parts):
-            raise DataError(f"{named}: {file[:60]!r} is no name that a file can have.")
+            raise DataError(f"{named}: {file[:60]!r} is not a name that a file can have.")
     for key in ("prediction_length", "num_rolls", "season_length", "num_series"):
         value = getattr(task, key)
         if value is not None and value < 1:
@@ -236,7 +236,7 @@ def read_published(path: Path) -> tuple[PublishedScore, ...]:
             if not missing:
                 return tuple(_published(row) for row in reader)
     except (OSError, UnicodeError, csv.Error) as error:
-        raise DataError(f"{path} is no readable CSV: {error}.") from error
+        raise DataError(f"{path} is not a readable CSV: {error}.") from error
     except (TypeError, ValueError) as error:
         raise DataError(f"{path} line {reader.line_num}: a score is not a number.") from error
     raise DataError(f"{path} lacks the column(s) {', '.join(sorted(missing))}.")

@@ -25,7 +25,7 @@ SUMMARIES = sorted(
 
 
 def refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 @pytest.mark.parametrize("file", SUMMARIES, ids=lambda file: file.stem)

@@ -71,7 +71,7 @@ def main(name: str, folder: str, seed: str, first: str, last: str) -> None:
     """Try a range of inputs."""
     kind, valid = KINDS[name], seeds(name, Path(folder))
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no report
+    os.dup2(2, 1)  # what libraries print is not a report
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as made:
         place = Path(made) / "input"
         for files in valid:

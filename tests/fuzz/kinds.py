@@ -113,7 +113,7 @@ def write_chronos(folder: Path, kind: str, shards: int = 1) -> None:
 
 
 def _module(file: Path) -> Any:
-    """A module of the tests that is no part of a package."""
+    """A module of the tests that is not a part of a package."""
     spec = importlib.util.spec_from_file_location(f"fuzz_{file.parent.name}_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None

@@ -33,7 +33,7 @@ def document(cli: Cli) -> Callable[..., dict[str, Any]]:
         result = cli(*args, "--json")
         assert result.exit_code == 0, result.stderr
         assert result.stdout.count("\n") == 1
-        return json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        return json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
     return run
 

@@ -26,7 +26,7 @@ def test_the_document(cli: Any, bolt_folder: Path, tmp_path: Path) -> None:
     words = ("--baseline", f"{bolt_folder}:stock", "--batch", "2", *FEW)
     result = cli("bench", *models, *words, "--json", "--out", out)
     assert result.exit_code == 0, result.stderr
-    document = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    document = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert document["schema"] == "rankscope/bench@1"
     assert document["machine"]["threads"] == 1
     for row in document["rows"]:

@@ -313,8 +313,8 @@ def test_a_loss_that_nothing_holds_names_the_nearest(
         (("--attention-ratio", "0.1", "--max-series", "2"), "--max-series requires --max-loss"),
         (("--latency", "0.5", "--ratio", "0.3"), "--latency searches for the size; leave out"),
         (("--latency", "0.5", "--max-loss", "0.3"), "--latency searches for the size; leave out"),
-        (("--latency", "soon"), "--latency 'soon' is no time"),
-        (("--latency", "0ms"), "--latency '0ms' is no time"),
+        (("--latency", "soon"), "--latency 'soon' is not a time"),
+        (("--latency", "0ms"), "--latency '0ms' is not a time"),
         (("--latency", "40"), "--latency 40: a fraction of the original's time is at most 1; did you mean 40ms?"),
         (("--latency", "2x"), "time 2 must lie in (0, 1]"),
         (("--ratio", "30"), "did you mean 0.3?"),
@@ -362,4 +362,4 @@ def test_moments_of_another_model_and_damaged_ones(
     assert "is damaged" in refused("compress", bolt_folder, *how)
     model = bolt_folder / "model.safetensors"
     moments.write_bytes(model.read_bytes())
-    assert "is no calibration" in refused("compress", bolt_folder, *how)
+    assert "is not a calibration" in refused("compress", bolt_folder, *how)

@@ -43,7 +43,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "channels": APART | {"num_input_channels": 2**31 - 1},
     "more channels": APART | {"num_input_channels": 2**31},
     "compression": TOTEM | {"compression": 2**30},
-    "compression that is no power": TOTEM | {"compression": 2**30 + 1},
+    "compression that is not a power": TOTEM | {"compression": 2**30 + 1},
     "no architecture": {"model_type": "other", "architectures": []},
     "infinite width": INFORMER | {"d_model": INFINITE},
     "infinite layers": INFORMER | {"encoder_layers": INFINITE},

@@ -165,7 +165,7 @@ CASES = {
     "no date in a wide file": wide("date,y @1,1 @2,2 soon,4", f"line 4: 'soon' {NO_DATE}"),
     "seconds since 1970": wide("time,y 1577836800,1 1577840400,2 1577844000,3", f"'1577836800' {NO_DATE}"),
     "a fraction of time": wide("time,y 0.1,1 0.2,2", f"'0.1' {NO_DATE}"),
-    "a start that is no date": lists('{"id":"a","start":"soon","freq":"D","target":[1,2]}', f"'soon' {NO_DATE}"),
+    "a start that is not a date": lists('{"id":"a","start":"soon","freq":"D","target":[1,2]}', f"'soon' {NO_DATE}"),
     "a frequency that is none": lists('{"id":"a","start":"2020","freq":"Z","target":[1,2]}', "freq 'Z' is not known"),
     "fewer times than values": lists('{"id":"a","timestamp":["@1","@2"],"target":[1,2,3]}', "2 times but 3 values"),
     "a text among numbers": Case("id,date,y a,@1,1 a,@2,x a,@3,4", "line 3: 'x' in series 'a' is not a number"),
@@ -194,7 +194,7 @@ CASES = {
     "no object": lists("[1,2]", "line 1 has no object"),
     "no Parquet": Case("hello", "cannot be read as parquet", name="x.parquet"),
     "no Arrow": Case("hello", "cannot be read as arrow", name="x.arrow"),
-    "no format": Case("hello", "ending that is not known", name="x.xls"),
+    "no format": Case("hello", "unknown extension", name="x.xls"),
 }
 
 
@@ -263,7 +263,7 @@ def wanted(case: Case, verb: str) -> list[list[float]]:
     rows = [np.array(values, dtype=float) for values in case.means.values()]
     if verb.startswith("pretrain"):  # constant series teach nothing
         rows = [row for row in rows if np.nanmin(row) < np.nanmax(row)]
-    elif verb.startswith("calibrate"):  # what lies before the first and behind the last observation is no history
+    elif verb.startswith("calibrate"):  # what lies before the first and behind the last observation is not a history
         cut = [row[np.flatnonzero(~np.isnan(row))[0] : np.flatnonzero(~np.isnan(row))[-1] + 1] for row in rows]
         rows = [np.r_[[np.nan] * (21 - len(row)), row] for row in cut if len(row) > 1]
     elif verb.startswith("flow"):

@@ -179,11 +179,11 @@ def test_what_cannot_be_evaluated(folder: Callable[..., Path], change: dict[str,
 
 def test_folders_that_are_no_data_sets(folder: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "ett1" / "H").mkdir(parents=True)
-    with pytest.raises(DataError, match="is no data set of GIFT-Eval"):
+    with pytest.raises(DataError, match="is not a data set of GIFT-Eval"):
         evaluate_gift(["naive"], tmp_path, tasks=["ett1/H/short"])
     folder("us_births/D", 0)
     with pytest.raises(DataError, match="series 's0' has no values"):
         evaluate_gift(["naive"], tmp_path, tasks=["us_births/D/short"])
     datasets.Dataset.from_dict({"a": [1]}).save_to_disk(str(tmp_path / "ett2" / "H"))
-    with pytest.raises(DataError, match="is no data set of GIFT-Eval"):
+    with pytest.raises(DataError, match="is not a data set of GIFT-Eval"):
         evaluate_gift(["naive"], tmp_path, tasks=["ett2/H/short"])

@@ -97,7 +97,7 @@ def test_bad_fields_are_named(change: dict, message: str) -> None:
     [
         ("", "has to be a list of tasks"),
         ("name: x", "has to be a list of tasks"),
-        ("- [1", "is no valid YAML"),
+        ("- [1", "is not valid YAML"),
         ("- 3", "is not a mapping"),
         ("- {name: x, prediction_length: 1, offset: -1}\n- {name: x, prediction_length: 1, offset: -1}", "twice"),
     ],

@@ -324,7 +324,7 @@ def _duration(text: str) -> tuple[float, bool]:
     found = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|x|×)?", text.strip(), re.IGNORECASE)
     if found is None or not float(found[1]):
         raise OptionError(
-            f"--latency {text!r} is no time: give a share of the original's (0.5) or milliseconds (40ms)."
+            f"--latency {text!r} is not a time: give a share of the original's (0.5) or milliseconds (40ms)."
         )
     number, unit = float(found[1]), (found[2] or "").lower()
     if not unit and number > 1:

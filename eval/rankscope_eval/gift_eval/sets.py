@@ -145,7 +145,7 @@ def _from_arrow(folder: Path) -> Loaded:
         import datasets
     except ImportError as error:
         raise DataError(f"{folder} needs the package datasets: pip install 'rankscope[hub]'.") from error
-    with as_data_error(f"{folder} is no data set of GIFT-Eval"):
+    with as_data_error(f"{folder} is not a data set of GIFT-Eval"):
         for one in json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]:
             check_arrow(folder / one["filename"])
         table: Any = datasets.load_from_disk(str(folder)).with_format("numpy")
@@ -167,5 +167,5 @@ def _from_arrow(folder: Path) -> Loaded:
                     {"item_id": f"{item}_dim{at}", "start": start, "target": one} for at, one in enumerate(target)
                 ]
     if not entries:
-        raise DataError(f"{folder} is no data set of GIFT-Eval: it holds no series.")
+        raise DataError(f"{folder} is not a data set of GIFT-Eval: it holds no series.")
     return Loaded(entries, freq)

@@ -117,7 +117,7 @@ def _and(names: list[str]) -> str:
 
 
 def _typeset(value: Any) -> Any:
-    """Make a text fit to print; markup and what is no text stay."""
+    """Make a text fit to print; markup and what is not text stay."""
     return unbroken(printable(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -227,12 +227,12 @@ def _once(documents: list[Document]) -> tuple[list[Document], list[Unused]]:
             continue
         if first.command is None and second.command is not None:
             kept[said], second = second, first
-        repeated.append(Unused(second.path, f"says the same as {kept[said].path}"))
+        repeated.append(Unused(second.path, f"duplicates {kept[said].path}"))
     return sorted(kept.values(), key=lambda one: one.path), repeated
 
 
 def _said(one: Document) -> tuple[str, str, str]:
-    """Key shared by documents that say the same; compress and heal leave their report in the folder, too."""
+    """Key shared by duplicates; compress and heal leave their report in the folder, too."""
     return one.kind, one.schema, repr(one.content) if one.kind in ("compress", "heal") else one.sha256
 
 

@@ -96,7 +96,7 @@ def _words(texts: Iterable[str], where: str) -> None:
     """Texts that become names in charts are words, as every writer of ours makes them."""
     odd = next((text for text in texts if not _WORD.fullmatch(text)), None)
     if odd is not None:
-        raise DataError(f"{where} have a name that is no word: {odd[:40]!r}")
+        raise DataError(f"{where} have a name that is not a word: {odd[:40]!r}")
 
 
 def _same_eps(eps: Iterable[float], ranks: Iterable[Mapping[str, int]], where: str) -> None:

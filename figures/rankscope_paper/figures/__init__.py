@@ -115,7 +115,7 @@ def draw(recipe: Recipe, settings: Settings) -> tuple[Drawn, ...]:
 
     Raises:
         OptionError: a setting has none, or there are too many models.
-        RankscopeError: a model or saved result cannot be had or used.
+        RankscopeError: a model or saved result cannot be loaded or used.
     """
     given = {
         "model": bool(settings.models),

@@ -101,7 +101,7 @@ def _cost(table: Table2Report) -> dict[str, tuple[list[float], list[float]]]:
             if row.method == method and size is not None and score is not None:
                 points.setdefault(row.allocation, []).append((size, score))
         if points:
-            # one line is one way to choose ranks: the better of two at each size is no method that anyone could run
+            # one line is one way to choose ranks: the better of two at each size is not a method that anyone could run
             allocation = default if default in points else next(iter(points))
             sizes, scores = zip(*sorted(points[allocation]), strict=True)
             found[title if allocation == default else f"{title}, {allocation}"] = (list(sizes), list(scores))

@@ -164,7 +164,7 @@ def read_parquet(file: Path, wanted: str) -> pd.DataFrame:
     try:
         return pd.read_parquet(file)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} is no Parquet file: name {wanted}.") from error
+        raise DataError(f"{file} is not a Parquet file: name {wanted}.") from error
 
 
 def text_model() -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def _local(name: str, bundled: bool) -> Path | None:
         exists = path.exists()
     except (OSError, RuntimeError, ValueError) as error:  # too long, NUL byte, no such home
         raise CheckpointError(
-            f"model {name[:80]!r} is no usable path ({error}); pass {local_alternatives()}."
+            f"model {name[:80]!r} is not a usable path ({error}); pass {local_alternatives()}."
         ) from error
     if exists:
         raise CheckpointError(f"model {name!r} is a file: pass the folder that holds it and its config.json.")

@@ -104,7 +104,7 @@ def read_json(file: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
     """
     try:
         if os.path.getsize(file) > limit:
-            raise CheckpointError(f"{file} is larger than {limit} bytes: that is no {file.name}.")
+            raise CheckpointError(f"{file} is larger than {limit} bytes: that is not a {file.name}.")
         content = codec.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{file.parent} has no {file.name}: pass the folder of a saved model.") from error
@@ -164,7 +164,7 @@ def _read_shards(folder: Path) -> dict[str, TensorInfo]:
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
             raise CheckpointError(
-                f"{file}: weight_map puts {name} into {shard!r}, which is no safetensors file of this folder."
+                f"{file}: weight_map puts {name} into {shard!r}, which is not a safetensors file of this folder."
             )
         if shard not in shards:
             if not (folder / shard).is_file():

@@ -59,17 +59,17 @@ def _check_modules(config: Mapping[str, Any], family: Family, layouts: Mapping[s
     for module, layout in layouts.items():
         if isinstance(layout, Width) and module not in hidden:
             raise CheckpointError(
-                f"config.json: rankscope.sites gives a width to {module!r}, which is no feed-forward block of the "
+                f"config.json: rankscope.sites gives a width to {module!r}, which is not a feed-forward block of the "
                 f"model; {_FIX}"
             )
         if isinstance(layout, Factored) and module not in linear:
             raise CheckpointError(
-                f"config.json: rankscope.sites names {module!r}, which is no linear layer of the model; {_FIX}"
+                f"config.json: rankscope.sites names {module!r}, which is not a linear layer of the model; {_FIX}"
             )
         if isinstance(layout, HeadWidth) and module not in attention:
             raise CheckpointError(
-                f"config.json: rankscope.sites gives head widths to {module!r}, which is no attention of the model; "
-                f"{_FIX}"
+                f"config.json: rankscope.sites gives head widths to {module!r}, which is not an attention layer of the "
+                f"model; {_FIX}"
             )
 
 

@@ -234,7 +234,7 @@ class Budget:
             if not (number and 0.0 < self.limit <= 1.0):
                 raise OptionError(f"{given} must lie in (0, 1]: it is a share of the original's; try 0.5.")
         elif not (number and 1 <= self.limit < math.inf and float(self.limit).is_integer()):
-            raise OptionError(f"{given} is no budget: give a whole number, at least 1.")
+            raise OptionError(f"{given} is not a budget: give a whole number, at least 1.")
 
     def absolute(self, parameters: int) -> Budget:
         """A share of so many parameters as their number; any other budget as it is.

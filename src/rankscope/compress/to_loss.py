@@ -222,6 +222,6 @@ class _Search:
 
 
 def _bound(step: LossStep) -> float:
-    """The upper bound, or the score where there is none; infinite where one of them is no number."""
+    """The upper bound, or the score where there is none; infinite where one of them is not a number."""
     ends = (step.score, step.score if step.upper is None else step.upper)
     return max(ends) if all(map(math.isfinite, ends)) else math.inf

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rankscope.engine.cluster import RayPool
-from rankscope.engine.pool import Engine, Here, Pool, Processes, Tick, Work
+from rankscope.engine.pool import Engine, InProcess, Pool, Processes, Tick, Work
 
 
 def open_pool(
@@ -39,7 +39,9 @@ def open_pool(
     if engine.name == "ray":
         return RayPool(work, engine, threads=threads, ahead=ahead)
     # one process and several GPUs would have transformers split every batch over all of them
-    return Here(work, tick) if jobs <= 1 and len(gpus) <= 1 else Processes(work, jobs, tick, threads, gpus, retries)
+    return (
+        InProcess(work, tick) if jobs <= 1 and len(gpus) <= 1 else Processes(work, jobs, tick, threads, gpus, retries)
+    )
 
 
 def fan_out(work: Work, tasks: Iterable[Any], engine: Engine, jobs: int, **options: Any) -> Iterator[Any]:

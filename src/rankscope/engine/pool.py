@@ -110,7 +110,7 @@ class Pool(abc.ABC):
         """End what still runs: tasks keep their state in files."""
 
 
-class Here(Pool):
+class InProcess(Pool):
     """One task at a time in this process: no start-up cost, but a crash takes the caller with it."""
 
     def __init__(self, work: Work, tick: Tick) -> None:
@@ -286,7 +286,7 @@ def _serve(line: connection.Connection, work: Work) -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error where it survives pickling, else one that says the same."""
+    """The error if it can be pickled, else one with its message that can."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

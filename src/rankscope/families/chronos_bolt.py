@@ -67,7 +67,7 @@ def expected_shapes(config: Config) -> Shapes:
 
 
 def check_patches(inner: Config, size: int) -> None:
-    """Refuse a context or a stride that is no whole number."""
+    """Refuse a context or a stride that is not a whole number."""
     positive(inner, "context_length")
     positive(inner, "input_patch_stride", size)
 

@@ -59,7 +59,7 @@ def features(config: Config) -> int:
     """Numbers that are embedded with an observation: lags, covariates, and level and scale of the series.
 
     Raises:
-        CheckpointError: a field that counts them is no whole number.
+        CheckpointError: a field that counts them is not a whole number.
     """
     if isinstance(config.get("feature_size"), int):
         return positive(config, "feature_size")

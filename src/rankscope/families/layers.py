@@ -44,7 +44,7 @@ def equal_heads(config: Config, d_model: int, key: str = "num_attention_heads") 
     """Heads that split the width of the model among them.
 
     Raises:
-        CheckpointError: the width is no multiple of their number.
+        CheckpointError: the width is not a multiple of their number.
     """
     count = positive(config, key)
     if d_model % count:

@@ -75,7 +75,7 @@ def read_widths(config: Config) -> dict[str, int]:
     """Width of every point of a sliced checkpoint; empty where its streams have the width ``d_model``.
 
     Raises:
-        CheckpointError: a width is no whole number from 1 to ``d_model``.
+        CheckpointError: a width is not a whole number from 1 to ``d_model``.
     """
     block = config.get("rankscope")
     widths = block.get("stream") if isinstance(block, Mapping) else None

@@ -117,7 +117,7 @@ def _nothing_found(config: Config, shapes: Shapes) -> str:
     from rankscope.families import FAMILIES  # they are listed once this module is there
 
     return (
-        f"model_type {config.get('model_type')!r} is no family that rankscope knows ({', '.join(FAMILIES)}), and no "
+        f"model_type {config.get('model_type')!r} is not a family that rankscope knows ({', '.join(FAMILIES)}), and no "
         "attention was found by structure: looked for matrices like <layers>.N.….q_proj, k_proj, v_proj (or query, "
         f"key, value; or one qkv) of fitting shapes; found {', '.join(names) or 'no tensors'}."
     )

@@ -1,4 +1,4 @@
-"""Records, configs and suites to and from JSON and YAML: one codec, one rule for numbers that are none.
+"""Records, configs and suites to and from JSON and YAML: one codec, one rule for NaN and infinities.
 
 A record is a dataclass of numbers, texts, arrays, tuples, dicts and further records; its fields are the keys. Four
 class variables say the rest:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 UNWRITTEN = {"json": False}
-"""Metadata of a field that is no part of the document."""
+"""Metadata of a field that is not a part of the document."""
 _WANTED = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -56,7 +56,7 @@ _WANTED = {
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """Return what JSON holds of a value: records become objects, arrays lists, and numbers that are none null.
+    """Return what JSON holds of a value: records become objects, arrays lists, and NaN and infinities null.
 
     Args:
         value: a record, or whatever lies in one.
@@ -117,14 +117,14 @@ def load(file: Path | str, what: str = "", error: type[RankscopeError] = DataErr
         raise error(f"{named} cannot be read: {found.strerror or found}.") from found
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError, yaml.YAMLError) as found:
         # the constructors of explicit tags, such as !!timestamp, raise whatever their code meets
-        raise error(f"{named} is no valid {kind}: {' '.join(str(found).split())[:200]}.") from found
+        raise error(f"{named} is not valid {kind}: {' '.join(str(found).split())[:200]}.") from found
 
 
 def loads(text: str | bytes) -> Any:
     r"""Parse JSON; refuse what it can say and nothing else can hold.
 
     Raises:
-        ValueError: it is no JSON, is nested too deep, or has an integer beyond the largest float or half a surrogate
+        ValueError: it is not JSON, is nested too deep, or has an integer beyond the largest float or half a surrogate
             pair.
 
     >>> loads('{"a": "\\ud83d\\ude00"}')
@@ -166,7 +166,7 @@ def read(kind: type[Record], path: Path | str, inside: str = "", fix: str = "") 
         fix: ends the error: what to do about a file that is damaged.
 
     Raises:
-        DataError: there is none, it is no JSON, of another schema or version, or lacks a part; the file is named.
+        DataError: there is none, it is not JSON, of another schema or version, or lacks a part; the file is named.
     """
     file = find(path, inside)
     try:
@@ -184,12 +184,12 @@ def part(file: Path | str, key: str, fix: str = "") -> Any:
         fix: ends the error: what to do about a file that is damaged.
 
     Raises:
-        DataError: the file cannot be read, is no JSON object or has no such entry.
+        DataError: the file cannot be read, is not a JSON object or has no such entry.
     """
     try:
         data = load(file)
         if not isinstance(data, Mapping) or key not in data:
-            raise DataError(f"{file} is no object with an entry {key!r}.")
+            raise DataError(f"{file} is not an object with an entry {key!r}.")
         return data[key]
     except DataError as error:
         raise DataError(f"{error} {fix}".rstrip()) from error

@@ -107,7 +107,7 @@ def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
     """Put a `HeadWidthAttention`, in Chronos-2 a `HeadWidthMHA`, in place of every attention that has head widths.
 
     Raises:
-        CheckpointError: a name is no attention of the model, or lists another number of heads.
+        CheckpointError: a name is not an attention layer of the model, or lists another number of heads.
     """
     widths = {name: layout for name, layout in layouts.items() if isinstance(layout, HeadWidth)}
     if not widths:
@@ -127,7 +127,7 @@ def widen_heads(model: nn.Module, layouts: Mapping[str, Layout]) -> None:
             _put(model, name, HeadWidthMHA(stock, layout))
         else:
             raise CheckpointError(
-                f"config.json: rankscope.sites gives head widths to {name}, no attention of the model."
+                f"config.json: rankscope.sites gives head widths to {name}, not an attention layer of the model."
             )
 
 
@@ -159,7 +159,7 @@ def factor_modules(model: nn.Module, layouts: Mapping[str, Layout], *, d_head: i
     """Put a `FactoredLinear` of the given rank in place of every ``nn.Linear`` of ``model`` that is to be factored.
 
     Raises:
-        CheckpointError: a name is no linear layer of the model, or its rank does not fit.
+        CheckpointError: a name is not a linear layer of the model, or its rank does not fit.
     """
     for name, layout in layouts.items():
         if not isinstance(layout, Factored):

@@ -87,7 +87,7 @@ class SweepRow:
         seconds: wall time of training, of the last attempt where there were several.
         resumed_at: first logged step of each attempt after the first: where a stopped or lost run went on.
         ranks: measurements of the checkpoint.
-        scores: e.g. WQL and MASE, where scoring was asked for; None for a score that is no number.
+        scores: e.g. WQL and MASE, where scoring was asked for; None for a score that is not a number.
         scored_with: what they were scored with, e.g. the name of the suite.
     """
 
@@ -172,7 +172,7 @@ def read_sweep_report(path: str | Path) -> SweepReport:
     """Read the result of a sweep: its folder, or a ``sweep.json``.
 
     Raises:
-        DataError: nothing is there, or it is no result of a sweep.
+        DataError: nothing is there, or it is not a result of a sweep.
     """
     return codec.read(SweepReport, path, "sweep.json")
 

@@ -291,7 +291,7 @@ def read_table2(path: str | Path) -> Table2Report:
     """Read a table: its folder, or a ``table2.json``.
 
     Raises:
-        DataError: nothing is there, or it is no table.
+        DataError: nothing is there, or it is not a table.
     """
     return codec.read(Table2Report, path, "table2.json")
 

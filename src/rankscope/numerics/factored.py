@@ -13,7 +13,7 @@ from rankscope.errors import DataError, OptionError
 from rankscope.numerics.spectrum import per_head_of_widths, singular_values, upcast
 
 NOT_POSITIVE = 1e-6
-"""A negative eigenvalue beyond this share of the largest is no rounding error of a sum of squares in float32."""
+"""A negative eigenvalue beyond this share of the largest is not a rounding error of a sum of squares in float32."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def embedding_spectra(report: EmbeddingReport, *, inputs_only: bool | None = Non
     with styled():
         fig, (ax,) = figure(height=REST + ROW + 0.135 * max(legend_lines - 3, 0))
         for i, (row, name) in enumerate(zip(rows, names, strict=True)):
-            # rounding of the stored numbers is no spectrum
+            # rounding of the stored numbers is not a spectrum
             shown = row.relative[row.relative > FLOOR]
             index = np.arange(1, len(shown) + 1) / (row.largest_rank if by_share else 1)
             start, every = (i * len(shown) // 40) % max(len(shown) // 6, 1), max(len(shown) // 6, 1)

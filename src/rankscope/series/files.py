@@ -111,7 +111,7 @@ def file_format(path: Path) -> str:
     for name, (endings, _) in FORMATS.items():
         if path.suffix.lower() in endings:
             return name
-    raise DataError(f"{path} has an ending that is not known: use one of {', '.join(ENDINGS)}, unpacked.")
+    raise DataError(f"{path} has an unknown extension: use one of {', '.join(ENDINGS)}, uncompressed.")
 
 
 def _guarded(batches: Iterator[Rows], file: Path, name: str, seen: list[int]) -> Iterator[Rows]:

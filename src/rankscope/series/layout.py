@@ -62,7 +62,7 @@ class TableLayout:
         fields: value columns.
         freq: frequency of the series; in the list layout, None uses each row's own.
         grid: frequency for detecting gaps: ``freq``, or seconds for step counts.
-        writing: time format, see `way_of_writing`.
+        timestamp_format: see `timestamp_format`.
         inferred: True if ``grid`` was inferred from the times of one series, the first.
         zoned: True if times have a zone, which is dropped.
     """
@@ -73,7 +73,7 @@ class TableLayout:
     fields: tuple[Any, ...]
     freq: str | None
     grid: str | None
-    writing: str = "ISO8601"
+    timestamp_format: str = "ISO8601"
     inferred: bool = False
     zoned: bool = False
 
@@ -116,8 +116,8 @@ def find_layout(
         if not fields:
             raise DataError(f"{where} has no list column of numbers; its columns are {_names(frame)}.")
         texts = time in objects and frame[time].map(lambda cell: isinstance(cell, str) or is_missing(cell)).all()
-        writing = way_of_writing(frame[time], where) if texts else "ISO8601"
-        return TableLayout("list", name, time, tuple(fields), freq, freq, writing=writing)
+        form = timestamp_format(frame[time], where) if texts else "ISO8601"
+        return TableLayout("list", name, time, tuple(fields), freq, freq, timestamp_format=form)
     numeric = [
         column
         for column, kind in frame.dtypes.items()
@@ -130,8 +130,8 @@ def find_layout(
         raise DataError(f"{where}: target column {columns.target!r} is not numeric.")
     if not numeric:
         raise DataError(f"{where} has no numeric column; its columns are {_names(frame)}.")
-    writing = "ISO8601" if time is None else way_of_writing(frame[time], where)
-    grid = None if writing == STEPS else freq
+    form = "ISO8601" if time is None else timestamp_format(frame[time], where)
+    grid = None if form == STEPS else freq
     zoned = time is not None and _has_zone(frame[time])
     if name is None or name == time:
         fields = numeric if columns.target is None else [columns.target]
@@ -141,14 +141,14 @@ def find_layout(
                 f"{where}: column {blocks!r} may hold the item ids of several series: name it (id_column, "
                 "--id-column), or leave it out of the file."
             )
-        return TableLayout("wide", None, time, tuple(fields), freq, grid, writing, zoned=zoned)
+        return TableLayout("wide", None, time, tuple(fields), freq, grid, form, zoned=zoned)
     named = columns.target or next((one for one in TARGET_NAMES if one in numeric), None)
     if named is None and len(numeric) > 1:
         raise DataError(
             f"{where} has several numeric columns ({', '.join(map(str, numeric))}); name the target column "
             "(target_column, --target-column), or rename it to target."
         )
-    return TableLayout("long", name, time, (named or numeric[0],), freq, grid, writing, zoned=zoned)
+    return TableLayout("long", name, time, (named or numeric[0],), freq, grid, form, zoned=zoned)
 
 
 def without_nameless(rows: Rows, layout: TableLayout) -> Rows:
@@ -185,9 +185,9 @@ def with_grid(layout: TableLayout, rows: Rows) -> TableLayout:
         return layout
     column = rows.frame[layout.time]
     for part in [slice(None)] if layout.form == "wide" else rows_by_name(rows.frame[layout.id]):
-        found = infer_freq(read_times(column.iloc[part], layout.writing).dropna().unique().sort_values())
+        found = infer_freq(read_times(column.iloc[part], layout.timestamp_format).dropna().unique().sort_values())
         if found is not None:
-            steps = layout.writing == STEPS
+            steps = layout.timestamp_format == STEPS
             return replace(layout, grid=found, freq=layout.freq if steps else found, inferred=not steps)
     return layout
 
@@ -216,7 +216,7 @@ def _names(frame: pd.DataFrame) -> str:
 
 
 def _holds_dates(column: pd.Series, where: str) -> bool:
-    form = way_of_writing(column, where)
+    form = timestamp_format(column, where)
     return form != STEPS and 2 * int(read_times(column, form).notna().sum()) > len(column)
 
 
@@ -319,7 +319,7 @@ def mostly_numbers(column: pd.Series) -> bool:
     return 2 * int(wrong.sum()) < there or (not there and bool(column.isna().all()))
 
 
-def way_of_writing(column: pd.Series, where: str) -> str:
+def timestamp_format(column: pd.Series, where: str) -> str:
     """Detect the time format of a column: `STEPS`, or a format of `pandas.to_datetime`.
 
     Raises:
@@ -365,7 +365,7 @@ def read_times(column: pd.Series, form: str) -> pd.DatetimeIndex:
 
     Args:
         column: cells.
-        form: result of `way_of_writing`.
+        form: result of `timestamp_format`.
     """
     import pandas as pd
 

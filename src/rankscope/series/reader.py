@@ -25,7 +25,7 @@ from rankscope.series.layout import (
     is_missing,
     read_times,
     rows_by_name,
-    way_of_writing,
+    timestamp_format,
     with_grid,
     without_nameless,
 )
@@ -142,7 +142,7 @@ def _from_wide(
         for place, field in np.argwhere(wrong)[:1].tolist():
             yield _no_number(rows, place, layout.fields[field], str(layout.fields[field]), f"{path}: {unit}")
             return
-    times = None if layout.time is None else read_times(rows.frame[layout.time], layout.writing)
+    times = None if layout.time is None else read_times(rows.frame[layout.time], layout.timestamp_format)
     if times is not None and times.hasnans:
         yield _no_date(rows, int(times.isna().argmax()), layout, "", f"{path}: {unit}")
         return
@@ -165,7 +165,7 @@ def _from_long(
     field = layout.fields[0]
     values, wrong = column_numbers(frame[field])
     names = frame[layout.id].to_numpy(dtype=object)
-    times = None if layout.time is None else read_times(frame[layout.time], layout.writing)
+    times = None if layout.time is None else read_times(frame[layout.time], layout.timestamp_format)
     undated = np.zeros(len(frame), dtype=bool) if times is None else times.isna()
     steps = _steps(times, layout)
     for part in rows_by_name(frame[layout.id]):
@@ -222,14 +222,14 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
         raise DataError(f"{where}: series {base!r}: {error}") from error
     times = None
     if isinstance(cell, (list, tuple, np.ndarray)) and len(cell):
-        times, writing = _record_times(pd.Series(cell, name=layout.time), where, base)
-        grid = infer_freq(times.sort_values()) if freq is None or writing == STEPS else freq
-        layout = replace(layout, freq=freq if writing == STEPS else grid, grid=grid, writing=writing)
+        times, form = _record_times(pd.Series(cell, name=layout.time), where, base)
+        grid = infer_freq(times.sort_values()) if freq is None or form == STEPS else freq
+        layout = replace(layout, freq=freq if form == STEPS else grid, grid=grid, timestamp_format=form)
     elif isinstance(cell, (int, float, np.number)) and not is_missing(cell):
-        (cell,), writing = _record_times(pd.Series([cell], name=layout.time), where, base)
-        cell = EPOCH if writing == STEPS else cell
-    elif isinstance(cell, str) and layout.writing != "mixed" and not _ISO.match(cell):
-        written, cell = cell, _start(cell, layout.writing)
+        (cell,), form = _record_times(pd.Series([cell], name=layout.time), where, base)
+        cell = EPOCH if form == STEPS else cell
+    elif isinstance(cell, str) and layout.timestamp_format != "mixed" and not _ISO.match(cell):
+        written, cell = cell, _start(cell, layout.timestamp_format)
         if cell is pd.NaT:
             raise DataError(_is_no_date(where, written, base))
     for field in layout.fields:
@@ -247,20 +247,20 @@ def _of_record(record: Mapping[Any, Any], layout: TableLayout, number: int, wher
 
 
 @lru_cache(maxsize=4096)
-def _start(cell: str, writing: str) -> Any:
+def _start(cell: str, form: str) -> Any:
     """Parse the time of a row of the list layout, NaT if it is written in another way than the others."""
     import pandas as pd
 
-    return read_times(pd.Series([cell]), writing)[0]
+    return read_times(pd.Series([cell]), form)[0]
 
 
 def _record_times(column: pd.Series, where: str, key: str) -> tuple[pd.DatetimeIndex, str]:
     """Parse the times of one row of the list layout; also return their format."""
-    writing = way_of_writing(column, where)
-    times = read_times(column, writing)
+    form = timestamp_format(column, where)
+    times = read_times(column, form)
     if times.hasnans:
         raise DataError(_is_no_date(where, column.iloc[int(times.isna().argmax())], key))
-    return times, writing
+    return times, form
 
 
 def _on_grid(
@@ -291,7 +291,7 @@ def _on_grid(
     if not times.is_monotonic_increasing:
         order = np.argsort(times.to_numpy(), kind="stable")
         values, times, steps = values[order], times[order], None if steps is None else steps[order]
-    first = times[0] if layout.writing != STEPS else None
+    first = times[0] if layout.timestamp_format != STEPS else None
     start = pd.NaT if layout.freq is None else period(EPOCH if first is None else first, layout.freq, where)
     whose = f"series {key!r}" if key else f"column {layout.time!r}"
     if not times.is_unique:
@@ -341,7 +341,7 @@ def _steps(times: pd.DatetimeIndex | None, layout: TableLayout) -> np.ndarray | 
 
 
 def _shown(time: pd.Timestamp, layout: TableLayout) -> object:
-    return int(time.timestamp()) if layout.writing == STEPS else time
+    return int(time.timestamp()) if layout.timestamp_format == STEPS else time
 
 
 def _no_number(rows: Rows, place: int, field: Any, key: str, where: str) -> BadRow:

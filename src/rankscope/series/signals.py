@@ -148,7 +148,7 @@ SIGNALS: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
 TITLES = {
     "sine": "sinusoids",
     "exponential": "exponentials",
-    "constant": "a constant signal",
+    "constant": "constant signals",
     "noise": "white noise",
     "mixed": "sinusoids, exponentials and white noise",
     "user": "series from a file",

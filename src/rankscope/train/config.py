@@ -306,9 +306,9 @@ class PretrainConfig:
                 f"max_steps {self.max_steps}: lower them or train longer."
             )
         if self.family_record.strategy == "continuous" and self.context % self.model.patch_size:
-            raise OptionError(f"context {self.context} is no multiple of patch_size {self.model.patch_size}.")
+            raise OptionError(f"context {self.context} is not a multiple of patch_size {self.model.patch_size}.")
         if self.family_record.grouped and self.horizon % self.model.patch_size:
-            raise OptionError(f"horizon {self.horizon} is no multiple of patch_size {self.model.patch_size}.")
+            raise OptionError(f"horizon {self.horizon} is not a multiple of patch_size {self.model.patch_size}.")
         exact = self.model.relative_attention_num_buckets // 2  # distances that a decoder tells apart, one a bucket
         if self.family_record.vocabulary is not None and self.horizon >= exact:
             check_least(self.model, exact + 1, ("relative_attention_max_distance",), "model.")

@@ -72,7 +72,7 @@ def start_recent(model: Any) -> None:
     """Start broadly, and such that the phase of the newest observations reaches the output from the first step on.
 
     At the published start (`initializer_factor` 0.05) it does not: the norms' gains, which share the factor, scale
-    every sublayer's input by 0.05, all tokens are read evenly, which cancels every season that is no divisor of the
+    every sublayer's input by 0.05, all tokens are read evenly, which cancels every season that is not a divisor of the
     patch, and the decoder reads the average of all tokens. Here
 
     - gains are 1, values and outputs have the variance of T5's own law at factor 1, queries and keys and the

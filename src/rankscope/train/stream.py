@@ -236,7 +236,7 @@ class GroupCollator:
         self.patch = patch
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return what ``Chronos2Model.forward`` takes; a known covariate's own future is no target."""
+        """Return what ``Chronos2Model.forward`` takes; a known covariate's own future is not a target."""
         target, known = (torch.stack([row[name] for row in rows]) for name in ("target", "known"))
         return {
             "context": left_padded(rows),
@@ -270,7 +270,7 @@ class Blocks(Dataset):
 
     A generated batch is a function of its first index and its length, so two processes with half a batch each would
     see other series than one process with all of it. Read by whole blocks every index holds the same series however
-    the indices are dealt out. A process generates series in vain only where its batch is no multiple of the block.
+    the indices are dealt out. A process generates series in vain only where its batch is not a multiple of the block.
     """
 
     def __init__(self, stream: Any, batch: int) -> None:

@@ -164,8 +164,11 @@ def test_factored_sites(tmp_path: Path, write_checkpoint: Make, tiny_config: Mak
         ({"sites": {"decoder.block.0.layer.0.SelfAttention.q": 3}}, "layout None|layout of"),
         ({"sites": {"decoder.block.0.layer.0.SelfAttention.q": {"layout": "factored", "rank": 0}}}, "found 0"),
         ({"sites": {"decoder.block.0.layer.0.SelfAttention.q": {"layout": "factored", "rank": 9}}}, "above 8"),
-        ({"sites": {"decoder.block.9.q": {"layout": "factored", "rank": 2}}}, r"decoder\.block\.9\.q.*no linear layer"),
-        ({"sites": {"shared": {"layout": "factored", "rank": 2}}}, "'shared', which is no linear layer"),
+        (
+            {"sites": {"decoder.block.9.q": {"layout": "factored", "rank": 2}}},
+            r"decoder\.block\.9\.q.*not a linear layer",
+        ),
+        ({"sites": {"shared": {"layout": "factored", "rank": 2}}}, "'shared', which is not a linear layer"),
         ({"sites": {"decoder.block.0.layer.0.SelfAttention.q": {"layout": "factored", "rank": 4}}}, r"q\.up\.weight"),
         ({"family": "chronos-bolt"}, "rankscope.family 'chronos-bolt' is not known"),
     ],

@@ -167,7 +167,7 @@ def test_what_is_no_limit_is_refused(kind: str, limit: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["bytes", "parameters", "cache-bytes", "layers"])
 def test_sizes_are_whole_numbers(kind: str) -> None:
-    with pytest.raises(OptionError, match=rf"^{kind} 1\.5 is no budget: give a whole number, at least 1\.$"):
+    with pytest.raises(OptionError, match=rf"^{kind} 1\.5 is not a budget: give a whole number, at least 1\.$"):
         Budget(kind, 1.5)
     assert Budget(kind, 2.0).limit == 2
 

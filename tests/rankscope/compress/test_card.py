@@ -35,7 +35,7 @@ def test_sizes_are_those_of_the_report_and_the_code_loads_the_folder(
     card = ModelCard.load(tmp_path / "small" / CARD)
     assert card.data.library_name == "chronos-forecasting"
     assert card.data.pipeline_tag == "time-series-forecasting"
-    assert card.data.base_model is None  # a folder is no model of the hub
+    assert card.data.base_model is None  # a folder is not a model of the hub
     for counts in (report.parameters, report.bytes):
         before, after = counts["before"], counts["after"]
         assert f"| {before:,} | {after:,} | {after / before:.3f} |" in card.text

@@ -404,7 +404,7 @@ def test_words_that_are_not_known() -> None:
         plan_by_budget(heads(0), Budget("ratio", 0.5), "enrgy")
     with pytest.raises(OptionError, match="did you mean 'bytes'"):
         Budget("byte", 5)
-    with pytest.raises(OptionError, match="is no budget"):
+    with pytest.raises(OptionError, match="is not a budget"):
         Budget("parameters", 0)
     with pytest.raises(OptionError, match="ratio must lie"):
         Budget("ratio", 1.5)

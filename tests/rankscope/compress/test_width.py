@@ -305,7 +305,7 @@ def test_a_width_of_no_block_is_refused(toy: Toy, tmp_path: Path) -> None:
     shutil.copytree(checkpoint.folder, folder)
     config = {**checkpoint.config, "rankscope": {"version": 1, "family": "chronos-bolt", "sites": {}}}
     mlp = "encoder.block.0.layer.1.DenseReluDense"
-    for module, message in (("encoder.block.0", "no feed-forward block"), (mlp, "implies")):
+    for module, message in (("encoder.block.0", "not a feed-forward block"), (mlp, "implies")):
         config["rankscope"]["sites"] = {module: {"layout": "width", "units": 3}}
         (folder / "config.json").write_text(json.dumps(config))
         with pytest.raises(CheckpointError, match=message):

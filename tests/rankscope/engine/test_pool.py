@@ -20,7 +20,7 @@ import pytest
 
 from rankscope.engine import cluster
 from rankscope.engine.fan_out import fan_out, open_pool
-from rankscope.engine.pool import Engine, Here, Processes, Tick, WorkerLost, WorkerTraceback
+from rankscope.engine.pool import Engine, InProcess, Processes, Tick, WorkerLost, WorkerTraceback
 from rankscope.errors import OptionError, RankscopeError
 
 LOCAL = Engine()
@@ -200,7 +200,8 @@ def test_tasks_are_taken_when_there_is_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "gpus", "kind"), [(1, (), Here), (1, ("0",), Here), (3, (), Processes), (1, ("0", "1"), Processes)]
+    ("jobs", "gpus", "kind"),
+    [(1, (), InProcess), (1, ("0",), InProcess), (3, (), Processes), (1, ("0", "1"), Processes)],
 )
 def test_which_pool_it_is(jobs: int, gpus: tuple[str, ...], kind: type) -> None:
     assert isinstance(open_pool(act, LOCAL, jobs, gpus=gpus), kind)

@@ -182,12 +182,12 @@ def test_files(tmp_path: Path) -> None:
     [
         ("gone.json", None, "there is no file or folder .*gone.json: name a saved result"),
         ("", None, r"folder .* holds no toy\.json"),
-        ("a.json", b"{", r"a\.json is no valid JSON"),
-        ("a.json", b"\xff", r"a\.json is no valid JSON"),
-        ("a.json", b"[" * 100_000, r"a\.json is no valid JSON"),
-        ("a.yaml", b"a: [", r"a\.yaml is no valid YAML"),
-        ("a.yaml", b"a: !!timestamp x", r"a\.yaml is no valid YAML"),
-        ("a.yaml", b"a: !!int ''", r"a\.yaml is no valid YAML"),
+        ("a.json", b"{", r"a\.json is not valid JSON"),
+        ("a.json", b"\xff", r"a\.json is not valid JSON"),
+        ("a.json", b"[" * 100_000, r"a\.json is not valid JSON"),
+        ("a.yaml", b"a: [", r"a\.yaml is not valid YAML"),
+        ("a.yaml", b"a: !!timestamp x", r"a\.yaml is not valid YAML"),
+        ("a.yaml", b"a: !!int ''", r"a\.yaml is not valid YAML"),
         ("a.json", b"{}", r"a\.json names no schema"),
     ],
 )
@@ -228,5 +228,5 @@ def test_the_codec_alone_loads_no_pydantic() -> None:
 )
 def test_what_no_float_or_text_can_hold_is_found_in_lists_within_themselves(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(DataError, match="is no valid YAML"):
+    with pytest.raises(DataError, match="is not valid YAML"):
         codec.load(tmp_path / "a.yaml")

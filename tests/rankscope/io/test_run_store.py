@@ -225,7 +225,7 @@ def test_options_and_places_that_make_no_sense(tmp_path: Path, monkeypatch: pyte
 
 def test_a_damaged_item_is_named(tmp_path: Path) -> None:
     folder(tmp_path / "out", "begun")
-    for text, reason in (("[", "is no valid JSON"), ('{"value": "two"}', "value is 'two': it must be a whole number")):
+    for text, reason in (("[", "is not valid JSON"), ('{"value": "two"}', "value is 'two': it must be a whole number")):
         store(tmp_path / "out").path("1").write_text(text)
         with pytest.raises(DataError, match=rf"1\.json.*{reason}.* Delete the file, and it is made anew"):
             store(tmp_path / "out").get("1", Square)

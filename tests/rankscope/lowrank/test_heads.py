@@ -255,7 +255,10 @@ def test_spread_and_joined_are_inverse(widths: tuple[int, ...], total: int) -> N
     ("sites", "message"),
     [
         ({"encoder.block.0.layer.0.SelfAttention": HeadWidth((2,), (2,))}, "lists 1 heads, num_heads is 2"),
-        ({"encoder.block.0.layer.0": HeadWidth((2, 2), (2, 2))}, r"encoder\.block\.0\.layer\.0'.*no attention"),
+        (
+            {"encoder.block.0.layer.0": HeadWidth((2, 2), (2, 2))},
+            r"encoder\.block\.0\.layer\.0'.*not an attention layer",
+        ),
         ({"encoder.block.0.layer.0.SelfAttention": HeadWidth((2, 3), (2, 2))}, r"q\.weight.*implies \[5, 16\]"),
     ],
 )
@@ -270,7 +273,7 @@ def test_folders_that_disagree_are_refused(
 
 
 def test_the_model_class_refuses_what_is_no_attention(tiny_config: Callable[..., Any]) -> None:
-    with pytest.raises(CheckpointError, match="no attention of the model"):
+    with pytest.raises(CheckpointError, match="not an attention layer of the model"):
         build("chronos-t5", tiny_config("chronos-t5"), {"encoder.block.0": EVEN})
     with pytest.raises(CheckpointError, match="1 head widths where num_heads is 2"):
         build(
@@ -327,5 +330,5 @@ def test_chronos_2_turns_no_queries_of_other_widths(
                 read()
             assert "\n" not in str(caught.value)
     config = low_rank_config(stock, FAMILIES["chronos-2"], {"encoder.block.0": HeadWidth((4, 4), (4, 4))}, "design")
-    with pytest.raises(CheckpointError, match="no attention of the model"):
+    with pytest.raises(CheckpointError, match="not an attention layer of the model"):
         lowrank.LowRankChronos2Model(lowrank.LowRankChronos2Config.from_dict(config))

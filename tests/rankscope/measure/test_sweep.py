@@ -112,7 +112,7 @@ def test_a_report_is_read_from_its_folder_or_file(measured, tmp_path):
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(codec.plain(report)))
     assert read_sweep_report(tmp_path) == read_sweep_report(file) == report
-    bad = {"{": "is no valid JSON", "[]": "names no schema", '{"schema": "rankscope/sweep@1"}': "name is missing"}
+    bad = {"{": "is not valid JSON", "[]": "names no schema", '{"schema": "rankscope/sweep@1"}': "name is missing"}
     for text, message in bad.items():
         file.write_text(text)
         with pytest.raises(DataError, match=message):

@@ -78,7 +78,7 @@ def test_flow_draws_inputs_above_and_ranks_below(flow_report: FlowReport, stack:
     assert drawn["input"].get_ydata().tolist() == [row.eps_ranks["0.01"] for row in rows]
     for role in ("self.q", "self.k", "self.v"):
         assert drawn[role].get_ydata().tolist() == [row.weight_eps_ranks[role]["0.01"] for row in rows]
-    assert top.get_title(loc="left") == f"{stack}, input: constant signal"
+    assert top.get_title(loc="left") == f"{stack}, input: constant signals"
     assert bottom.get_ylabel() == "ε-rank, ε = 0.01"
 
 

@@ -95,7 +95,7 @@ def test_a_decoder_of_one_token_tells_no_distances_apart():
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "run.yaml").write_bytes(b"seed: \xff\xfe")
-    with pytest.raises(OptionError, match=r"run\.yaml is no valid YAML"):
+    with pytest.raises(OptionError, match=r"run\.yaml is not valid YAML"):
         read_config(tmp_path / "run.yaml")
 
 

@@ -106,7 +106,7 @@ def test_existing_output_is_refused(tmp_path, tiny):
         ("warmup_steps: 99999", "do not fit"),
         ("family: chronos-bolt\ncontext: 100", "multiple of patch_size"),
         ("[1, 2]", "must be a mapping"),
-        ("a: [", "no valid YAML"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_bad_configs_get_one_line(tmp_path, text, message):

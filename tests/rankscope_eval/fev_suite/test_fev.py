@@ -248,7 +248,7 @@ def test_tasks_that_cannot_be_used(suite: Callable[..., Path], change: dict[str,
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("- 1", "lists no fev tasks"), ("tasks: [3]", "task 1 is not a mapping"), ("tasks: {", "is no valid YAML")],
+    [("- 1", "lists no fev tasks"), ("tasks: [3]", "task 1 is not a mapping"), ("tasks: {", "is not valid YAML")],
 )
 def test_files_that_hold_no_tasks(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "tasks.yaml").write_text(text)

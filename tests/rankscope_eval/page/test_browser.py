@@ -33,7 +33,7 @@ def opened(browser: Any, page_file: Path) -> Iterator[Any]:
 
     def open_page(**settings: Any) -> Any:
         contexts.append(browser.new_context(**settings))
-        contexts[-1].set_default_timeout(120_000)  # a busy machine is no fault of the page
+        contexts[-1].set_default_timeout(120_000)  # a busy machine is not a fault of the page
         tab = contexts[-1].new_page()
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))

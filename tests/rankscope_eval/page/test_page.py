@@ -204,7 +204,7 @@ def test_results_that_are_alike_are_shown_once(one_document: Callable[..., Path]
     one_document(scores(), "a.json")
     page = build_page(one_document(scores(), "b.json"))
     assert [one.path for one in page.used] == ["a.json"]
-    assert [(one.path, one.reason) for one in page.unused] == [("b.json", "says the same as a.json")]
+    assert [(one.path, one.reason) for one in page.unused] == [("b.json", "duplicates a.json")]
 
 
 def test_scores_as_csv_are_shown(one_document: Callable[..., Path]) -> None:

@@ -196,7 +196,7 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"no ranks at ε 0\.2, only at 0\.1, 0\.05, 0\.01"):
         study_runs(read_runs([folder]), eps=(0.2,))
     (folder / "broken.json").write_text("{")
-    with pytest.raises(DataError, match=r"broken\.json is no valid JSON"):
+    with pytest.raises(DataError, match=r"broken\.json is not valid JSON"):
         read_runs([folder])
 
 

@@ -106,7 +106,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_numbers(
         raise Stopped
 
     for _ in range(2):
-        torch.manual_seed(99)  # whatever drew numbers before is no matter
+        torch.manual_seed(99)  # whatever drew numbers before does not matter
         with pytest.raises(Stopped):
             Training(spec, small_data, state=state).run(stop)
     resumed = Training(spec, small_data, state=state)

@@ -79,7 +79,7 @@ def test_spectra_of_a_training(tmp_path: Path) -> None:
     assert carried.frame["step"].nunique() == 4
     other = tmp_path / "x.parquet"
     other.write_text("no table")
-    with pytest.raises(DataError, match="is no Parquet file"):
+    with pytest.raises(DataError, match="is not a Parquet file"):
         draw(FIGURES["13"], Settings(data=other))
 
 

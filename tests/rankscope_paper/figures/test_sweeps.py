@@ -79,7 +79,7 @@ def test_sweeps_that_cannot_be_drawn(sweep_folder: Sweep, tmp_path: Path) -> Non
         file.write_text(json.dumps(changed))
         assert part in refused("4a", folder)
     file.write_text("{")
-    assert "is no valid JSON" in refused("14", folder)
+    assert "is not valid JSON" in refused("14", folder)
 
 
 def test_a_sweep_without_a_finished_point(sweep_folder: Sweep) -> None:
@@ -131,7 +131,7 @@ def test_angles_that_cannot_be_read(tmp_path: Path, sweep_folder: Sweep) -> None
     with pytest.raises(DataError, match=f"expected a table of schema '{SCHEMA}', got 'rankscope/head-angles@0'"):
         draw(FIGURES["14"], Settings(data=file))
     file.write_text("no table")
-    with pytest.raises(DataError, match="is no Parquet file"):
+    with pytest.raises(DataError, match="is not a Parquet file"):
         draw(FIGURES["14"], Settings(data=file))
     with pytest.raises(DataError, match="has no checkpoint points/p0: figure 14 needs the folder"):
         draw(FIGURES["14"], Settings(data=sweep_folder([{"model": {"num_heads": 2}}])))

@@ -296,7 +296,7 @@ class Row:
         verdict: of `rankscope_lab.encoders.published.verdict`; empty where it cannot be given.
         p: of Welch's t-test against the printed mean and deviation, `rankscope_lab.statistics.welch`; none where print
             states no sample deviation, or ours has none.
-        counted: a judged number that is no constant and not of runs that an earlier table judged by it.
+        counted: a judged number that is not a constant and not of runs that an earlier table judged by it.
         adjusted: p by Holm's method over the counted numbers of all tables asked for; none for others, and
             where p is none.
     """

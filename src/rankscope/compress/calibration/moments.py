@@ -206,12 +206,12 @@ def from_tensors(tensors: dict[str, Any]) -> InputMoments:
     Raises:
         DataError: a value is NaN or infinite, or there are no positions.
         KeyError: a sum is missing.
-        ValueError: the second moment is no matrix.
+        ValueError: the second moment is not a matrix.
     """
     tokens, sequences = tensors["counts"].tolist()
     refuse_infinities(*tensors.values())
     if tensors["inside"].ndim != 2:
-        raise ValueError("the second moment is no matrix")
+        raise ValueError("the second moment is not a matrix")
     if "between" in tensors:
         values, vectors = torch.linalg.eigh(tensors["between"])
         tensors = {**tensors, "means": values.clamp(min=0).sqrt()[:, None] * vectors.mT}

@@ -245,7 +245,8 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
         with safe_open(file, "pt") as opened:
             metadata = _facts(opened.metadata() or {})
             if metadata.get("schema") not in (SCHEMA, *EARLIER):
-                raise DataError(f"{file} is no calibration: its schema is {metadata.get('schema')!r}, not {SCHEMA!r}.")
+                schema = metadata.get("schema")
+                raise DataError(f"{file} is not a calibration: its schema is {schema!r}, not {SCHEMA!r}.")
             for name in opened.keys():  # noqa: SIM118 - no mapping
                 stream, _, part = name.rpartition(":")
                 # a copy each: a single view would keep all that was read of the file in memory
@@ -259,7 +260,7 @@ def _facts(metadata: dict[str, str]) -> dict[str, Any]:
     """Schema, settings and count of a file's metadata; earlier files have an entry for each."""
     found = json.loads(metadata[FACTS]) if FACTS in metadata else metadata
     if not isinstance(found, dict):
-        raise TypeError(f"its {FACTS} is no JSON object")
+        raise TypeError(f"its {FACTS} is not a JSON object")
     return found
 
 

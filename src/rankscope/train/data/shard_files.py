@@ -234,9 +234,9 @@ def read_index(folder: Path) -> ShardIndex:
     """
     file = folder / INDEX
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder of shards: write one with 'rankscope synth'.")
+        raise DataError(f"{folder} is not a folder of shards: write one with 'rankscope synth'.")
     if not file.exists():
-        raise DataError(f"{folder} has no {INDEX}: it is no folder that 'rankscope synth' has finished.")
+        raise DataError(f"{folder} has no {INDEX}: it is not a folder that 'rankscope synth' has finished.")
     try:
         index = codec.read(ShardIndex, file)
     except DataError as error:
@@ -244,6 +244,6 @@ def read_index(folder: Path) -> ShardIndex:
     for one in index.files:
         if not _NAME.fullmatch(one.name):
             raise DataError(
-                f"{file} names {one.name[:40]!r}, which is no shard. The index is damaged: write them anew."
+                f"{file} names {one.name[:40]!r}, which is not a shard. The index is damaged: write them anew."
             )
     return index

@@ -315,7 +315,7 @@ tags: [rankscope]
 # {folder_name}: a small {proxy.layout}
 
 Trained from scratch by this project with `rankscope standin {proxy.family}`, so that spectra and ranks of this family
-can be measured on trained weights where no hub can be reached. It is no model to forecast with.
+can be measured on trained weights where no hub can be reached. It is not a model to forecast with.
 
 | | |
 |---|---|

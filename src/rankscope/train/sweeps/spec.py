@@ -199,7 +199,7 @@ def _checked(values: dict[str, Any]) -> SweepSpec:
     for kind in ("points", "axes"):
         for name in values.get(kind, {}):
             if not isinstance(name, str):
-                raise OptionError(f"{kind}: the name {name!r} is no text: write '{name}', in quotes.")
+                raise OptionError(f"{kind}: the name {name!r} is not text: write '{name}', in quotes.")
     for name, fields in values.get("points", {}).items():
         if not isinstance(fields, dict):
             raise OptionError(f"point {name!r} must map dotted fields to values, not {fields!r}.")
@@ -273,7 +273,7 @@ def _check_names(sweep: str, points: Sequence[Point]) -> None:
         if point.needs and (point.needs not in names or names.index(point.needs) >= names.index(point.name)):
             raise OptionError(
                 f"sweep {sweep!r}: point {point.name!r} inherits from {REFERENCE}{point.needs}, "
-                "which is no earlier point of the sweep."
+                "which is not an earlier point of the sweep."
             )
 
 

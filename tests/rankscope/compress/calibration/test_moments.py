@@ -175,5 +175,5 @@ def test_damaged_tensors_are_refused() -> None:
     spoilt[0, 1] = torch.nan
     with pytest.raises(DataError, match="NaN or Inf"):
         from_tensors({**tensors, "inside": spoilt})
-    with pytest.raises(ValueError, match="no matrix"):
+    with pytest.raises(ValueError, match="not a matrix"):
         from_tensors({**tensors, "inside": spoilt[1]})

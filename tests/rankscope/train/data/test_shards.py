@@ -245,7 +245,7 @@ def test_an_index_may_not_point_out_of_its_folder(folder: Path) -> None:
 
 
 def test_missing_unfinished_and_wholly_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no folder of shards"):
+    with pytest.raises(DataError, match="is not a folder of shards"):
         open_shards(tmp_path / "nowhere")
     index = json.loads((folder / INDEX).read_text())
     (folder / INDEX).write_text(json.dumps({**index, "files": index["files"][:2]}))

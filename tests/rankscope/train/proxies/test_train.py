@@ -141,7 +141,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 class Diverging(torch.nn.Module):
-    """Its loss is no number."""
+    """Its loss is not a number."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -141,8 +141,8 @@ def test_with_steps_scales_what_depends_on_the_length():
         ("base: {max_steps: 9}", "either points or axes"),
         ("points: {a: 3}", "point 'a' must map dotted fields to values"),
         ("points: {a/b: {}}", "point 'a/b' may hold letters"),
-        ("points: {8: {}}", "points: the name 8 is no text: write '8', in quotes"),
-        ("axes: {8: [1]}", "axes: the name 8 is no text"),
+        ("points: {8: {}}", "points: the name 8 is not text: write '8', in quotes"),
+        ("axes: {8: [1]}", "axes: the name 8 is not text"),
         ("points: [a]", "points must be a mapping"),
         (
             "axes: {d: {model.d_model: [1, 2], model.d_ff: [1]}}",
@@ -153,14 +153,14 @@ def test_with_steps_scales_what_depends_on_the_length():
         ("axes: {model.dropout_rate: [0.1, 0.10]}", "two points 'dropout_rate-0p1'"),
         (
             "points: {b: {embedding.source: inherit, embedding.model: '@a'}, a: {}}",
-            "inherits from @a, which is no earlier",
+            "inherits from @a, which is not an earlier",
         ),
         ("points: {a: {max_steps: 0}}", "point 'a': warmup_steps|point 'a': max_steps is 0"),
         ("points: {a: {}}\nseeds: [x]", "seeds must be whole numbers"),
         ("points: {a: {}}\neps: [1.5]", "eps must lie in"),
         ("points: {a: {}}\nbase: {validation: {every: 3}}", "validation.every has no place in a sweep"),
         ("[1]", "must be a mapping with base"),
-        ("a: [", "no valid YAML"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_bad_sweeps_get_one_line(tmp_path, text, message):
