@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[Sequence[object]]:
     """Let a Ctrl-C or SIGTERM wait until the block ends; a second one does not wait.
+
+    Yields what waits: empty until there is one, so that the block can end early.
 
     Python handles signals in its main thread: in another one, and of signals without a handler, nothing waits.
     """
@@ -30,7 +32,7 @@ def uninterrupted() -> Iterator[None]:
     for number in before:
         signal.signal(number, hold)
     try:
-        yield
+        yield waiting
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

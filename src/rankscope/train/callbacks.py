@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,18 @@ class Keeping(TrainerCallback):
         target = self.run / KEPT_MODELS / f"step-{step}"
         with as_saved(model) as network, atomic_folder(target, force=True) as folder:
             network.save_pretrained(folder)
+
+
+class Interruption(TrainerCallback):
+    """End of the training, with a snapshot, at the step in which it is interrupted."""
+
+    def __init__(self, interrupts: Sequence[object]) -> None:
+        self.interrupts = interrupts
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for a snapshot and the end if an interrupt waits."""
+        if self.interrupts:
+            control.should_save = control.should_training_stop = True
 
 
 class Sealing(TrainerCallback):

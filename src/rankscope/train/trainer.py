@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from rankscope.checkpoints import open_checkpoint
 from rankscope.engine import Progress, silent
+from rankscope.engine.interrupts import uninterrupted
 from rankscope.engine.randomness import random_states_kept
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
@@ -314,18 +315,21 @@ def _trainer(
 def take_steps(trainer: Any, start: Snapshot | None, over: bool) -> int:
     """Take the steps that are left; return how many have been taken in all.
 
+    Ctrl-C waits for the end of a step and its snapshot, in a run of one process.
+
     Args:
         trainer: a transformers Trainer.
         start: snapshot to go on from.
         over: True if none is left, where a run was stopped between its last snapshot and its result.
     """
-    if start is None:
-        trainer.train()
-    elif over:  # the Trainer would take one step too many
+    if start is not None and over:  # the Trainer would take one step too many
         trainer._load_from_checkpoint(str(start.folder))
         return start.step
-    else:
-        trainer.train(resume_from_checkpoint=str(start.folder))
+    from rankscope.train.callbacks import Interruption
+
+    with contextlib.nullcontext(()) if processes.joined() else uninterrupted() as interrupts:
+        trainer.add_callback(Interruption(interrupts))
+        trainer.train(resume_from_checkpoint=None if start is None else str(start.folder))
     return int(trainer.state.global_step)
 
 

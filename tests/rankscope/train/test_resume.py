@@ -39,6 +39,11 @@ def stop_at(step):
     return stop
 
 
+def interrupt_after(step, done, total, what):
+    if "loss" in what and done == step:
+        signal.raise_signal(signal.SIGINT)
+
+
 def stopped(config, out, step):
     """Leave an unfinished run behind."""
     with pytest.raises(Stop):
@@ -62,6 +67,18 @@ def test_a_resumed_run_is_the_undisturbed_one(family, tiny, curve, same_weights,
     assert (tmp_path / "broken" / "spectra.parquet").read_bytes() == (
         tmp_path / "whole" / "spectra.parquet"
     ).read_bytes()
+
+
+def test_ctrl_c_keeps_every_step(tiny, curve, same_weights, tmp_path):
+    config = tiny(max_steps=9, save_steps=1000, log_steps=4)
+    pretrain(config, tmp_path / "whole", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config, tmp_path / "broken", device="cpu", progress=lambda *what: interrupt_after(4, *what))
+    assert newest(tmp_path / "broken.run").step == 5  # the loss of step 4 is told within step 5
+    pretrain(config, tmp_path / "broken", device="cpu", resume=True)
+    assert curve(tmp_path / "broken", "step") == [4, 8, 9]
+    assert (tmp_path / "broken" / "loss.csv").read_bytes() == (tmp_path / "whole" / "loss.csv").read_bytes()
+    assert same_weights(tmp_path / "broken", tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -83,6 +83,22 @@ def test_killed_it_goes_on_to_the_undisturbed_weights(kind, method, train, teach
     assert not (tmp_path / "broken.run").exists()
 
 
+def test_ctrl_c_keeps_every_step(teacher, student, short, tmp_path):
+    whole = teacher("chronos-bolt")
+    small, config = student(whole), short(steps=7, save_seconds=60.0)
+    heal(small, whole, config, out=tmp_path / "whole", device="cpu")
+
+    def interrupt(done, total, what):
+        if "loss" in what and done == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        heal(small, whole, config, out=tmp_path / "broken", device="cpu", progress=interrupt)
+    assert newest(tmp_path / "broken.run").step == 5  # the loss of step 4 is told within step 5
+    heal(small, whole, config, out=tmp_path / "broken", device="cpu", resume=True)
+    assert same(tmp_path / "broken", tmp_path / "whole")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("clock")
 def test_the_time_before_a_stop_counts(teacher, student, short, tmp_path):
