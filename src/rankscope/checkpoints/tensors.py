@@ -148,9 +148,8 @@ def read_index(folder: Path) -> dict[str, TensorInfo]:
 def pickle_only(source: str, name: str) -> str:
     """Message for a checkpoint without safetensors."""
     return (
-        f"{source} holds only pickled weights ({name}), which can run code when opened: convert them where "
-        "you trust them, e.g. "
-        f"transformers.T5ForConditionalGeneration.from_pretrained({source!r}).save_pretrained('converted/')."
+        f"{source} holds only pickled weights ({name}), which can run code when opened: where you trust them, load the "
+        "model with the library that it is of, and save it with save_pretrained, which writes safetensors."
     )
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from rankscope.compress.heal.config import HealReport
+from rankscope.compress.heal.config import FILE, HealConfig, HealReport
 from rankscope.compress.heal.config import read_report as read_healing
 from rankscope.compress.recipe import RECIPE
 from rankscope.compress.report import CompressReport
@@ -17,6 +17,18 @@ from rankscope.io import codec
 
 CARD = "README.md"
 """File of a written folder that holds its model card."""
+_FLAGS = {
+    "minutes": "--minutes",
+    "steps": "--steps",
+    "train": "--train",
+    "files": "--input",
+    "freq": "--freq",
+    "truth": "--truth",
+    "learning_rate": "--learning-rate",
+    "batch_size": "--batch-size",
+    "seed": "--seed",
+}
+"""Options of a healing by the fields of their config, for the command of a card."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -39,8 +51,8 @@ def write_card(folder: Path, out: str | Path) -> None:
         *(() if compression is None else _sizes(compression, family, name)),
         *_usage(family, name),
         "## How it was made",
-        *(() if compression is None else _compression(compression, name)),
-        *(() if healing is None else _healings(healing)),
+        *(() if compression is None else _compression(compression, name, healing is not None)),
+        *(() if healing is None else _healings(healing, None if compression is None else f"{name}-again")),
         *_cost(compression, report.model, family, name),
     ]
     (folder / CARD).write_text("\n\n".join(sections) + "\n", encoding="utf-8")
@@ -83,27 +95,36 @@ def _usage(family: Family, name: str) -> Iterator[str]:
     yield f"```python\nimport rankscope  # registers the class, which transformers does not have\n{load}\n```"
 
 
-def _compression(report: CompressReport, name: str) -> Iterator[str]:
+def _compression(report: CompressReport, name: str, healed: bool) -> Iterator[str]:
+    again = "Again, before healing:" if healed else "Again:"
     seen = "" if report.calibration is None else f", calibrated on `{report.calibration}`"
     refined = f"; {report.refined} matrices refitted to the original's residual stream" if report.refined else ""
     if report.recast:
-        yield f"Stored in other number formats; nothing was cut. [{RECIPE}]({RECIPE}) has the options. Again:"
+        yield f"Stored in other number formats; nothing was cut. [{RECIPE}]({RECIPE}) has the options. {again}"
     else:
         yield (
             f"Method `{report.method}`, allocation `{report.allocation}`{seen}{refined}. [{RECIPE}]({RECIPE}) has all "
-            f"options and the release, [{REPORT}]({REPORT}) the rank and the error of every matrix. Again:"
+            f"options and the release, [{REPORT}]({REPORT}) the rank and the error of every matrix. {again}"
         )
-    again = f"{shlex.quote(report.model)} --recipe {name}/{RECIPE} --out {name}-again"
-    yield f"```console\n$ rankscope compress {again}\n```"
+    command = f"{shlex.quote(report.model)} --recipe {name}/{RECIPE} --out {name}-again"
+    yield f"```console\n$ rankscope compress {command}\n```"
     yield from report.notes
 
 
-def _healings(last: HealReport) -> Iterator[str]:
-    for one in (*last.earlier, codec.plain(last)):
-        yield (
-            f"Healed by distillation from `{one['teacher']}`: {one['steps']:,} steps, "
-            f"{one['loss']} {one['first_loss']:.4g} at first, {one['last_loss']:.4g} at last."
-        )
+def _healings(last: HealReport, student: str | None) -> Iterator[str]:
+    """Say each healing, and the commands; the first is of ``student``, or of the model that it was of."""
+    every, commands = (*last.earlier, codec.plain(last)), []
+    place = student or every[0]["model"]
+    for one in every:
+        yield f"Healed by distillation from `{one['teacher']}`: {one['steps']:,} steps."
+        words = [place, "--teacher", one["teacher"]]
+        for name, flag in _FLAGS.items():
+            value = one["options"][name]
+            if value not in (None, [], getattr(HealConfig, name)):
+                words += [flag, ",".join(value) if isinstance(value, list) else value]
+        place = f"{place.rstrip('/')}-healed"
+        commands.append(f"$ rankscope heal {shlex.join(map(str, words))} --out {shlex.quote(place)}")
+    yield f"[{FILE}]({FILE}) has all options. Again:\n\n```console\n" + "\n".join(commands) + "\n```"
 
 
 def _cost(report: CompressReport | None, model: str, family: Family, name: str) -> Iterator[str]:

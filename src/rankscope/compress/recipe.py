@@ -163,7 +163,8 @@ def note_search(folder: Path, sought: Sought) -> None:
 def _write(folder: Path, recipe: Recipe) -> None:
     import yaml
 
-    head = f"# Makes this model again: rankscope compress {shlex.quote(recipe.model)} --recipe {RECIPE} --out DIR\n"
+    command = f"rankscope compress {shlex.quote(recipe.model)} --recipe {RECIPE} --out DIR"
+    head = f"# Makes this model again, before any healing: {command}\n"
     content = yaml.safe_dump(codec.plain(recipe), sort_keys=False, allow_unicode=True)
     (folder / RECIPE).write_text(head + content, encoding="utf-8")
 

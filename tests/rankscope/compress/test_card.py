@@ -76,3 +76,6 @@ def test_every_healing_has_its_line(bolt_folder: Path, tmp_path: Path) -> None:
     card = (tmp_path / "twice" / CARD).read_text()
     assert re.findall(r"Healed by distillation from `.*`: (\d+) steps", card) == ["2", "3"]
     assert "# twice\n" in card
+    how = f"--teacher {bolt_folder} --steps"
+    assert f"$ rankscope heal twice-again {how} 2 --batch-size 4 --out twice-again-healed\n" in card
+    assert f"$ rankscope heal twice-again-healed {how} 3 --batch-size 4 --out twice-again-healed-healed\n" in card
