@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -162,7 +162,8 @@ ComputeDtype = Annotated[
     ),
 ]
 Float32 = Annotated[
-    choices.Dtype | None, choice("--dtype", choices.Dtype, "Only float32; spectra are computed in float64.", RUNTIME)
+    Literal["float32"] | None,
+    choice("--dtype", Literal["float32"], "Number format of the model; spectra are computed in float64.", RUNTIME),
 ]
 TrainingDtype = Annotated[
     choices.TrainingDtype | None,
@@ -255,12 +256,6 @@ def refuse_cuda(device: str, why: str) -> None:
     """Raise `OptionError` if a GPU is requested from a CPU-only verb."""
     if device.startswith("cuda"):
         raise OptionError(f"--device {device} is not supported: {why} on the CPU; leave it at auto.")
-
-
-def refuse_dtype(dtype: str | None) -> None:
-    """Raise `OptionError` for any dtype but float32, in verbs that support only that."""
-    if dtype not in (None, "float32"):
-        raise OptionError(f"--dtype {dtype} is not supported: the model runs in float32, spectra in float64.")
 
 
 def training_precision(dtype: choices.TrainingDtype | None) -> str | None:

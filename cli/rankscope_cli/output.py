@@ -31,7 +31,7 @@ _PIPE_WIDTH = 1000
 
 @contextlib.contextmanager
 def recorded(args: Sequence[str] | None) -> Iterator[None]:
-    """Record the command line in JSON documents written inside this block."""
+    """Record the command line in signed documents written inside this block."""
     token = _COMMAND.set(None if args is None else shlex.join(["rankscope", *args]))
     try:
         yield
@@ -39,13 +39,16 @@ def recorded(args: Sequence[str] | None) -> Iterator[None]:
         _COMMAND.reset(token)
 
 
-def signed(report: Any) -> str:
-    """JSON document of a report, with ``command`` and ``version`` if a command line is recorded."""
+def _as_it_is(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return document
+
+
+def with_origin(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add ``command`` and ``version`` to a document if a command line is recorded."""
     from rankscope import __version__
 
-    command, document = _COMMAND.get(), codec.plain(report)
-    origin = {} if command is None else {"command": command, "version": __version__}
-    return codec.text({**document, **origin}) + "\n"
+    command = _COMMAND.get()
+    return document if command is None else {**document, "command": command, "version": __version__}
 
 
 @runtime_checkable
@@ -65,6 +68,7 @@ class Output:
         file: output file, or None.
         force: overwrite ``file`` if it exists.
         suffixes: allowed suffixes of ``file``.
+        signed: add the command line and version to the document.
 
     Raises:
         OutputError: ``file`` exists without ``force``, or its suffix is unknown; raised before any work.
@@ -76,8 +80,10 @@ class Output:
         file: str | Path | None = None,
         force: bool = False,
         suffixes: Sequence[str] = TABLE_SUFFIXES,
+        signed: bool = False,
     ) -> None:
         self.as_json = as_json
+        self._sign = with_origin if signed else _as_it_is
         self.file = None if file is None else Path(file)
         self.force = force
         if self.file is not None:
@@ -118,13 +124,13 @@ class Output:
         try:
             if self.file is not None:
                 assert isinstance(report, Tabular), "only tabular results take --out FILE"
-                write_report(report if whole is None else whole, self.file, self.force)
+                write_report(report if whole is None else whole, self.file, self.force, self._sign)
                 files.append(self.file)
             files += also() if also is not None else []
         finally:
             try:
                 if self.as_json:
-                    self._stdout.write(signed(report))
+                    self._stdout.write(codec.text(self._sign(codec.plain(report))) + "\n")
                 else:
                     show(self.console())
                 self._stdout.flush()
@@ -173,11 +179,16 @@ def refuse_input(out: str | None, input: str | None) -> None:
         raise OutputError(f"--out {out} is in the folder of the input, {input}: give a place outside.")
 
 
-def write_report(report: Tabular, file: Path, force: bool = False) -> None:
-    """Write a report in the format of the suffix: the document for .json, else the table."""
+def write_report(
+    report: Tabular,
+    file: Path,
+    force: bool = False,
+    sign: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _as_it_is,
+) -> None:
+    """Write a report in the format of the suffix: the signed document for .json, else the table."""
     with atomic_file(file, force=force) as path:
         if file.suffix.lower() == ".json":
-            path.write_text(signed(report), encoding="utf-8")
+            path.write_text(codec.text(sign(codec.plain(report))) + "\n", encoding="utf-8")
         elif file.suffix.lower() == ".csv" and hasattr(report, "to_csv"):  # a report with its own published layout
             path.write_text(report.to_csv(), encoding="utf-8")
         else:

@@ -81,7 +81,7 @@ def test_series_of_files_are_mixed_in_and_those_left_out_are_counted(cli: Any) -
         (("--kind", "tsmixup", "--n", "3", "--input-share", "0.5"), "--input-share requires --input FILE"),
         (("--kind", "tsmixup", "--n", "3", "--input", "own.csv"), "own.csv"),
         (("--kind", "tsmixup", "--n", "3", "--input", "short.csv"), "longest has 3"),
-        (("--verify",), "no folder of shards"),
+        (("--verify",), "not a folder of shards"),
         (("--verify", "--kind", "structured"), "--kind has no effect with --verify"),
         (("--verify", "--n", "3"), "--n has no effect with --verify"),
         (("--verify", "--resume"), "--resume has no effect with --verify"),

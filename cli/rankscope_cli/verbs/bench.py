@@ -87,7 +87,7 @@ def run(
     from rankscope_eval.bench import Settings, read_case, run_bench
     from rankscope_eval.bench.report import check_scored, read_scores
 
-    with Output(json, out, force) as output:
+    with Output(json, out, force, signed=True) as output:
         batches = opt.whole_numbers("batch", batch, (1, 8, 32), least=1)
         settings = Settings(batches, num_samples, horizon, context, rounds, device, threads, seed, timeout)
         if bool(scores) != bool(figures):

@@ -155,7 +155,7 @@ def run(
     }
     report: EvalReport | FevReport | GiftReport
     show: Callable[[Any, Console], None] = partial(show_eval, metrics=shown)
-    with Output(json, None if folder else out, force or again) as output:
+    with Output(json, None if folder else out, force or again, signed=True) as output:
         with _mentioned(kept), progress_bar("opening the model") as progress:
             if suite is not None and suite.startswith(FEV):
                 from rankscope_eval.fev_suite import evaluate_fev

@@ -57,11 +57,10 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.measure.flow import measure_flow
 
-    opt.refuse_dtype(dtype)
     kind, file = opt.signal_or_file(signal)
     read = reading(file is not None, "--signal FILE", freq, id_column, time_column, target_column)
     check_figures(figures, FIGURES, force)
-    with Output(json, out, force) as output:
+    with Output(json, out, force, signed=True) as output:
         tolerances = opt.numbers("eps", eps, (0.1, 0.05, 0.01))
         with progress_bar("opening the model") as progress:
             checkpoint = opt.open_model(model, revision)

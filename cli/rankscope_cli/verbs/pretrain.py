@@ -143,6 +143,10 @@ def find_config(config: str) -> Path:
     shipped = {path.stem: path for path in (Path(library.__file__).parent / "configs").glob("*.yaml")}
     if config in shipped:
         return shipped[config]
+    if file.is_dir():
+        raise OptionError(f"folder {config} has no pretrain.yaml: give a YAML file, or a folder of rankscope design.")
+    if file.suffix or len(file.parts) > 1:
+        raise OptionError(f"there is no file {config}: give a YAML file, or one of {', '.join(sorted(shipped))}.")
     raise OptionError(unknown_choice("config", config, sorted(shipped), "Or give the path of a YAML file."))
 
 

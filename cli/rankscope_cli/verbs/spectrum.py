@@ -51,7 +51,7 @@ def run(
     from rankscope.measure.spectrum import DEFAULT_EPS, measure_spectrum
 
     check_figures(figures, FIGURES, force)
-    with Output(json, out, force) as output:
+    with Output(json, out, force, signed=True) as output:
         with progress_bar("opening the model") as progress:
             report = measure_spectrum(
                 opt.open_model(model, revision),

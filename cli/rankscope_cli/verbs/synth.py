@@ -15,7 +15,7 @@ from rankscope_cli.exits import FAILED
 from rankscope_cli.output import Output
 from rankscope_cli.own_series import reading
 from rankscope_cli.progress import progress_lines
-from rankscope_eval.numbers import size
+from rankscope_eval.numbers import plural, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,13 +162,14 @@ class Check:
         """Print damaged files and the totals."""
         for line in self.damaged:
             console.print(line)
-        console.print(
-            f"{self.folder}: {self.shards:,} valid shards with {self.series:,} series, {len(self.damaged):,} damaged"
-        )
+        valid, bad = plural(self.shards, "valid shard"), len(self.damaged)
+        console.print(f"{self.folder}: {valid} with {self.series:,} series, {bad:,} damaged")
 
 
 def _show(report: SynthReport, console: Console) -> None:
-    console.print(f"{report.folder}: {report.series:,} series in {report.shards:,} shards, {size(report.bytes)}")
+    console.print(
+        f"{report.folder}: {report.series:,} series in {plural(report.shards, 'shard')}, {size(report.bytes)}"
+    )
     if report.written:
         console.print(
             f"wrote {report.written:,} in {report.seconds:,.1f} s: {report.series_per_second:,.0f} series/s, "

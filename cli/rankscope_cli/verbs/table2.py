@@ -40,7 +40,8 @@ def run(
         opt.value(
             "--methods",
             "NAME,…",
-            "Methods of compress; append +healed to heal afterwards (default: svd,asvd,whitened,theorem3,joint).",
+            "Methods of compress that cut attention; append +healed to heal afterwards (default: svd,asvd,whitened,"
+            "theorem3,joint).",
             short="-m",
         ),
     ] = None,

@@ -123,7 +123,8 @@ def _folders(root: Path, skip: Path | None) -> Iterator[tuple[Path, list[str]]]:
     for place, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not name.endswith(SUFFIX))
         here = Path(place)
-        yield here, sorted(n for n in names if not n.startswith(".") and (here / n).resolve() != avoid)
+        plain = (n for n in names if not n.startswith(".") and not n.endswith(".html"))  # earlier pages
+        yield here, sorted(n for n in plain if (here / n).resolve() != avoid)
 
 
 def _checkpoint(root: Path, place: Path) -> CheckpointFolder | Unused:

@@ -75,6 +75,11 @@ class Grid:
         for ratio in self.ratios:
             validate_ratio(ratio)
         for method in self.methods:
+            if method in WHOLE_MODEL:
+                raise OptionError(
+                    f"method {method!r} cuts more than attention, and table2 compares methods for attention: "
+                    f"choose from {', '.join(RANKED)}."
+                )
             if plain(method) not in RANKED:
                 raise OptionError(unknown_choice("method", method, (*RANKED, *HEALED_NAMES)))
         for allocation in self.allocations:

@@ -101,8 +101,10 @@ def local_alternatives() -> str:
 
 
 def _no_such_model(name: str) -> str:
+    guess = nearest(name, list_bundled())
+    what = f"{guess}There" if guess else "there"
     return (
-        f"no model {name!r}: {nearest(name, list_bundled())}There is no such folder, and hub ids look like owner/name; "
+        f"no model {name!r}: {what} is no such folder, and hub ids look like owner/name; "
         f"pass a hub id or {local_alternatives()}."
     )
 
@@ -190,8 +192,11 @@ def _from_cache(repository: str, revision: str | None, files: list[str], alterna
 
 
 def _unreachable(repository: str, alternatives: str, reason: Exception) -> str:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
     first = next(iter(str(reason).splitlines()), "")
-    why = f"{type(reason).__name__}: {first}"[:160]
+    offline = isinstance(reason, OfflineModeIsEnabled)
+    why = "HF_HUB_OFFLINE is set" if offline else f"{type(reason).__name__}: {first}"[:160]
     return (
         f"cannot get {repository!r} from the hub ({why}): there is no folder of that name and the local "
         f"cache does not hold it; connect to the network, or pass {alternatives}."

@@ -83,6 +83,9 @@ def read_tensor(info: TensorInfo) -> Tensor:
         return held.get_tensor(info.name).clone()
 
 
+_LFS = b"version https://git-lfs"
+
+
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
     try:
@@ -91,6 +94,9 @@ def _opened(file: Path) -> Iterator[Any]:
     except OSError as error:
         raise CheckpointError(f"cannot read {file}: {error.strerror or error}.") from error
     except SafetensorError as error:
+        with file.open("rb") as start:
+            if start.read(len(_LFS)) == _LFS:
+                raise CheckpointError(f"{file} is a pointer of Git LFS: run 'git lfs pull' in its folder.") from error
         raise CheckpointError(
             f"{file} is truncated, corrupt or no safetensors file ({_brief(error)}); download or copy it again."
         ) from error

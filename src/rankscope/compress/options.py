@@ -194,7 +194,7 @@ def validate_ratio(ratio: float) -> float:
     except (TypeError, ValueError):
         raise OptionError(f"ratio must be a number in (0, 1], not {ratio!r}; try 0.4.") from None
     if not 0.0 < value <= 1.0:
-        fix = f"did you mean {value / 100:g}?" if 1.0 < value <= 100.0 else "try 0.4."
+        fix = f"did you mean {value / 100:g}?" if 2.0 <= value <= 100.0 else "try 0.4."
         raise OptionError(f"ratio must lie in (0, 1], not {ratio}: it is stored size after over before; {fix}")
     return value
 

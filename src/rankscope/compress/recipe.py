@@ -15,7 +15,7 @@ from rankscope.compress.calibration.sources import named_set
 from rankscope.compress.calibration.statistics import digest, fingerprint
 from rankscope.compress.options import Budget, CompressOptions
 from rankscope.engine.device import resolve_dtype
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
 from rankscope.series import Columns
 
@@ -175,4 +175,6 @@ def read_recipe(path: str | Path) -> Recipe:
     Raises:
         DataError: there is none, or it is of another schema.
     """
+    if not Path(path).exists():
+        raise DataError(f"there is no file or folder {path}: name a {RECIPE}, or the folder of a compressed model.")
     return codec.read(Recipe, path, RECIPE)

@@ -117,7 +117,10 @@ def load(file: Path | str, what: str = "", error: type[RankscopeError] = DataErr
         raise error(f"{named} cannot be read: {found.strerror or found}.") from found
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError, yaml.YAMLError) as found:
         # the constructors of explicit tags, such as !!timestamp, raise whatever their code meets
-        raise error(f"{named} is not valid {kind}: {' '.join(str(found).split())[:200]}.") from found
+        why = " ".join(str(found).split())
+        if isinstance(found, yaml.MarkedYAMLError) and (mark := found.problem_mark) is not None:
+            why = f"{found.problem}, line {mark.line + 1}, column {mark.column + 1}"
+        raise error(f"{named} is not valid {kind}: {why[:200]}.") from found
 
 
 def loads(text: str | bytes) -> Any:

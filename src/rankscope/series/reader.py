@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -317,8 +318,13 @@ def _on_grid(
     if odd.any():
         rule = "its other steps" if first is None else f"freq {layout.grid!r}"
         raise DataError(f"{where}: {whose} does not follow {rule} at {_shown(times[int(odd.argmax())], layout)}.")
-    closest = int(np.diff(places).min()) if layout.inferred and len(places) > 2 else 1
-    if closest > 1:
+    closest = int(np.diff(places).min()) if len(places) > 2 else 1
+    if closest > 1 and not layout.inferred:
+        warnings.warn(
+            f"by freq {layout.grid!r} (--freq) some series have no value next to another: is it their frequency?",
+            stacklevel=2,
+        )
+    elif closest > 1:
         raise DataError(
             f"{where}: {whose} has no value within {closest} steps of another by freq {layout.grid!r}, which is that "
             "of the first series: give freq (--freq), or a file for each frequency."

@@ -76,8 +76,8 @@ class Series:
             return self._timestamps(first, steps)
         except pd.errors.OutOfBoundsDatetime as error:
             raise DataError(
-                f"series {self.item_id!r}: {steps:,} steps after {first:,} values from {self.start} with frequency "
-                f"{self.start.freqstr} end too late for timestamps, which end in {pd.Timestamp.max.year}: give fewer "
+                f"series {self.item_id!r}: its value number {first + steps:,} from {self.start} with frequency "
+                f"{self.start.freqstr} is too late for timestamps, which end in {pd.Timestamp.max.year}: give fewer "
                 "steps (--horizon), an earlier start or another freq (--freq)."
             ) from error
 

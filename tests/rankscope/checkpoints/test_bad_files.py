@@ -44,7 +44,7 @@ def test_no_such_model(monkeypatch: Any, tmp_path: Path) -> None:
     assert "bundled, bundled-bolt" in message
     assert "owner/name" in message
     for name in ("./nowhere", "/nowhere/at/all", "a/b/c", Path("nowhere/model")):
-        assert "There is no such folder" in refused(name)
+        assert "here is no such folder" in refused(name)
 
 
 def test_no_bundled_model(monkeypatch: Any, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_days_that_a_month_has_not_are_its_last(day: int, freq: str) -> None:
 @pytest.mark.parametrize("stamp", [None, pd.Timestamp("2261-12-15"), pd.Timestamp("2261-12-31")])
 def test_forecasts_beyond_the_last_timestamp_are_refused(stamp: pd.Timestamp | None) -> None:
     series = Series("a", pd.Period("2261-12-01", "M"), np.arange(3.0), stamp)
-    with pytest.raises(DataError, match=r"'a': 12 steps after 3 values from 2261-12 .* end in 2262: give fewer steps"):
+    with pytest.raises(DataError, match=r"'a': its value number 15 from 2261-12 .* end in 2262: give fewer steps"):
         series.timestamps(3, 12)
 
 

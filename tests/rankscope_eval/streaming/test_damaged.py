@@ -45,7 +45,7 @@ DAMAGED = {
         "series 'bad': 'soon' is not",
         "bad",
     ),
-    "too late": ('{"item_id":"bad","start":"2262-04-09","freq":"D","target":[1,2]}', "end too late", "bad"),
+    "too late": ('{"item_id":"bad","start":"2262-04-09","freq":"D","target":[1,2]}', "too late for timestamps", "bad"),
     "freq": ('{"item_id":"bad","start":"2020","freq":"Z","target":[1,2]}', "freq 'Z' is not known", "bad"),
     "no freq": ('{"item_id":"bad","start":"2020","target":[1,2]}', "series 'bad' states no frequency", "bad"),
     "no id": ('{"start":"2020","freq":"D","target":[1,2]}', "line 5: column 'item_id' has an empty", ""),

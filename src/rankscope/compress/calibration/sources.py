@@ -198,7 +198,7 @@ def cap_note(checkpoint: Checkpoint, name: str) -> tuple[str, ...]:
         return ()
     return (
         f"calibration set {name} has histories of {CONTEXT} values, {checkpoint.source} reads {most}: {name}@{most} "
-        "shows it whole ones, which takes longer.",
+        "has longer ones, and takes longer.",
     )
 
 

@@ -140,7 +140,8 @@ def open_shards(
             damaged.append(problem)
         progress(number + 1, len(index.files), "checking shards")
     if not good:
-        raise DataError(f"{path} has no usable shard: all {len(index.files)} are damaged, the first: {damaged[0]}")
+        what = f"{path} has no usable shard ({len(damaged)} damaged)"
+        raise DataError(f"{what}: {damaged[0]} Write them anew with --force.")
     return Shards(path, index, tuple(good), tuple(damaged))
 
 

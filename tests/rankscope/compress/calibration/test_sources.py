@@ -149,7 +149,7 @@ def test_a_model_of_longer_histories_says_so(bolt_folder: Path) -> None:
     longer = replace(source, config={**source.config, "chronos_config": inner})
     (note,) = cap_note(longer, "mixture:8")
     assert "histories of 512 values" in note
-    assert "reads 2048: mixture:8@2048 shows it whole ones" in note
+    assert "reads 2048: mixture:8@2048 has longer ones" in note
     assert cap_note(longer, "mixture:8@1024") == ()
     assert cap_note(longer, default_set(longer)) == ()
     assert named_set(longer, "mixture:2").context.shape[1] == 512

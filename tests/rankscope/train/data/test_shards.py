@@ -254,7 +254,7 @@ def test_missing_unfinished_and_wholly_damaged_folders_are_refused(folder: Path,
     (folder / INDEX).write_text(json.dumps(index))
     for file in folder.glob("shard-*"):
         file.unlink()
-    with pytest.raises(DataError, match="no usable shard: all 3 are damaged"):
+    with pytest.raises(DataError, match="no usable shard \\(3 damaged\\)"):
         open_shards(folder, skip_damaged=True)
 
 
