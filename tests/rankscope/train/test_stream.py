@@ -138,7 +138,7 @@ def test_series_too_short_for_the_horizon_are_refused(folders: dict[str, Path]) 
 
 
 def test_missing_shards_and_unusable_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no folder of shards"):
+    with pytest.raises(DataError, match="not a folder of shards"):
         SeriesStream(PretrainConfig(shards=str(tmp_path / "none")), None)
     (tmp_path / "few.csv").write_text("a\n" + "\n".join(str(t) for t in range(20)) + "\n")
     mixture = Mixture(files=(str(tmp_path / "few.csv"),), file_share=0.5)
