@@ -139,7 +139,7 @@ def _flow_table(report: FlowReport, inputs: bool, roles: list[str]) -> Table:
         if stack not in (None, row.stack):
             table.add_section()
         stack = row.stack
-        cells = [str(row.tokens), significant(float(row.sigma[0])), *(str(row.eps_ranks[level]) for level in levels)]
+        cells = [f"{row.tokens:,}", significant(float(row.sigma[0])), *(str(row.eps_ranks[level]) for level in levels)]
         cells.append(significant(row.effective_rank))
         weights = [str(row.weight_eps_ranks[role][levels[0]]) if role in row.weight_eps_ranks else "" for role in roles]
         table.add_row(where(row.stack, row.layer), *(cells if inputs else []), *weights)
