@@ -197,6 +197,7 @@ def test_a_finished_document_is_printed_again(cli: Any, refused: Any, sales: pd.
     words = (*SALES, "-H", "6", "--id-column", "shop", "--json")
     first = cli(*words, "--out", "scores.json")
     assert cli(*words, "--out", "scores.json", "--resume").stdout == first.stdout == Path("scores.json").read_text()
+    assert "relative to seasonal-naive" in cli(*words[:-1], "--out", "scores.json", "--resume").stdout
     assert cli(*words, "--out", "scores.csv").exit_code == 0
     assert "scores.csv is finished, and lacks what --json prints" in refused(*words, "--out", "scores.csv", "--resume")
 

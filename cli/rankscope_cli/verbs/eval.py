@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rankscope.errors import OptionError, OutputError, RankscopeError, unknown_choice
+from rankscope.io import codec
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.eval_tables import show_eval
@@ -22,7 +23,6 @@ from rankscope_cli.progress import progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rankscope_eval import EvalReport
     from rankscope_eval.fev_suite import FevReport
     from rankscope_eval.gift_eval import GiftReport
 
@@ -113,7 +113,7 @@ def run(
         rankscope eval small/ --baseline bundled-2 --suite fev:fev-mini --out scores.csv --resume
     """
     from rankscope.engine.pool import Engine
-    from rankscope_eval import evaluate
+    from rankscope_eval import EvalReport, evaluate
     from rankscope_eval.suites import DEFAULT_SUITE
 
     if suite is not None and (suite == GIFT or suite.startswith(FEV)):
@@ -144,6 +144,8 @@ def run(
         settings |= {"dtype": dtype, "runtime": runtime, "revision": revision, "margin": margin}
         check_finished(out, done, every, data_sets(series, data, opt.words(tasks), max_series), settings)
         leave_finished(out, json)
+        if done[0].suffix == ".json" and not json and not str(suite).startswith((FEV, GIFT)):
+            show_eval(codec.read(EvalReport, done[0]), Output(False).console(), metrics=shown)
         return
     common: dict[str, Any] = {
         "data": data,
