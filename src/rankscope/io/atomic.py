@@ -164,14 +164,13 @@ def atomic_file(target: Path | str, force: bool = True) -> Iterator[Path]:
     path = Path(target)
     _refuse(path, force, file=True)
     path = _followed(path)
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     with _beside(path) as folder, _named(path, folder):
         work = folder / path.name
         work.touch()
+        mode = stat.S_IMODE((path if path.exists() else work).stat().st_mode)
         yield work
         sync(work)
-        if mode is not None:
-            work.chmod(mode)
+        work.chmod(mode)  # safetensors writes for the owner alone
         os.replace(work, path)
         _sync_folder(path.parent)
 

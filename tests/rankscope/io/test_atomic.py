@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from rankscope.checkpoints.tensors import SHARDED, SINGLE
 from rankscope.compress.heal.config import FILE
@@ -128,6 +130,13 @@ def test_a_replaced_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) ->
     assert link.is_symlink()
     assert real.read_text() == "new"
     assert stat.S_IMODE(real.stat().st_mode) == 0o600
+
+
+def test_a_new_file_is_readable_like_any_other_whatever_wrote_it(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    with atomic_file(tmp_path / "one.safetensors") as work:
+        save_file({"x": torch.zeros(2)}, work)
+    assert (tmp_path / "one.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_refused_without_force(old: Path) -> None:
