@@ -80,7 +80,7 @@ def _show_summary(report: EvalReport, console: Console) -> None:
     for line in (*_legend(report.summary), *_worst_slices(report.slices)):
         console.print(line)
     if any(row.WQL_interval is None and 0 < row.datasets < FEWEST for row in report.summary):
-        console.print(f"–: an interval needs {FEWEST} data sets, or one of {FEWEST} series with an error")
+        console.print(f"–: an interval needs {FEWEST} data sets; of a single one, {FEWEST} series with an error")
     for row in report.summary:
         if row.left_out:
             names = ", ".join(row.left_out)

@@ -127,8 +127,8 @@ def _ran_out(error: BaseException) -> bool:
 
 def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
-    what = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # added by pydantic, as is "Input"
-    what = what.replace("Input should be", "it must be")
+    what = str(error.format_message()).rstrip(".")
+    what = what.replace("Value error, ", "").replace("Input should be", "it must be")  # pydantic's words
     value, _, choices = what.partition(" is not one of ")
     if choices:
         guess = nearest(value.rsplit(": ", 1)[-1].strip("'"), re.findall(r"'([^']*)'", choices)).strip()

@@ -332,7 +332,7 @@ def test_intervals_and_verdicts_stand_beside_the_scores() -> None:
     assert "worst of mine on all: WQL 14.000 on taylor (shown worse)" in lines
     without = shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[1:2]))
     assert not any("bootstrap" in line or "verdict:" in line for line in without)
-    few = "–: an interval needs 3 data sets, or one of 3 series with an error"
+    few = "–: an interval needs 3 data sets; of a single one, 3 series with an error"
     assert few in lines
     assert few in without
     assert few not in shown(EvalReport("suite", "naive", 0, 20, 32, None, 1.0, (), summary[:1]))

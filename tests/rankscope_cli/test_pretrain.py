@@ -175,3 +175,9 @@ def test_a_result_of_before_this_was_counted_is_still_a_result(cli, document, da
     before = (out / "model.safetensors").stat().st_mtime_ns
     assert document(*command, "--resume")["skipped"] == 0
     assert (out / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_what_is_no_config_is_told_apart(refused, tmp_path):
+    assert "there is no file nowhere.yaml" in refused("pretrain", "nowhere.yaml", "--out", tmp_path / "x")
+    assert f"folder {tmp_path} has no pretrain.yaml" in refused("pretrain", tmp_path, "--out", tmp_path / "x")
+    assert "did you mean 'bundled-bolt'?" in refused("pretrain", "bundled-bold", "--out", tmp_path / "x")

@@ -108,6 +108,7 @@ def test_a_failed_point_is_named_and_the_exit_code_is_one(cli: Any, bolt_folder:
     ("args", "part"),
     [
         (("-m", "join"), "did you mean 'joint'"),
+        (("-m", "joint+stream"), "'joint+stream' cuts more than attention"),
         (("-m", ","), "methods is empty"),
         (("--allocations", "enrgy"), "did you mean 'energy'"),
         (("-r", "0.5,2"), "ratio must lie in (0, 1]"),

@@ -116,7 +116,8 @@ def run(
     from rankscope_eval import EvalReport, evaluate
     from rankscope_eval.suites import DEFAULT_SUITE
 
-    if suite is not None and (suite == GIFT or suite.startswith(FEV)):
+    elsewhere = suite == GIFT or (suite or "").startswith(FEV)
+    if elsewhere:
         plain = {"--max-series": max_series, "--metrics": metrics, "--engine": engine != "local", "--jobs": jobs != 1}
         _refuse_plain(plain)
     shown = _metrics(metrics)
@@ -144,7 +145,7 @@ def run(
         settings |= {"dtype": dtype, "runtime": runtime, "revision": revision, "margin": margin}
         check_finished(out, done, every, data_sets(series, data, opt.words(tasks), max_series), settings)
         leave_finished(out, json)
-        if done[0].suffix == ".json" and not json and not str(suite).startswith((FEV, GIFT)):
+        if done[0].suffix == ".json" and not json and not elsewhere:
             show_eval(codec.read(EvalReport, done[0]), Output(False).console(), metrics=shown)
         return
     common: dict[str, Any] = {

@@ -55,7 +55,7 @@ def run(
     target = Path(folder) / NAME if out is None else Path(out)
     check_file(target, force, (".html", ".htm"))
     with Output(json) as output:
-        page = build_page(folder, title=title, date=None if date is None else date.date().isoformat(), out=target)
+        page = build_page(folder, title=title, date=None if date is None else date.date().isoformat())
         page.write(target, force=force)
         output.deliver(page, lambda console: show_page(page, console))
         output.wrote([target])

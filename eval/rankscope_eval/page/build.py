@@ -68,21 +68,18 @@ class Page:
         return Path(file)
 
 
-def build_page(
-    folder: str | Path, *, title: str | None = None, date: str | None = None, out: str | Path | None = None
-) -> Page:
+def build_page(folder: str | Path, *, title: str | None = None, date: str | None = None) -> Page:
     """Build a page from all results in a folder; deterministic in its bytes.
 
     Args:
         folder: where the results are, at any depth.
         title: of the page; by default it names the models.
         date: shown as the day of the page; none is shown otherwise.
-        out: where the page will be written, so that an older page there counts as no input.
 
     Raises:
         DataError: there is no such folder, or no result in it that can be used.
     """
-    findings = collect(folder, None if out is None else Path(out))
+    findings = collect(folder)
     library = Library(findings)
     sections = [
         summary_section(library),

@@ -22,6 +22,8 @@ from rankscope.train.run_folder import SUFFIX
 from rankscope_eval.page.documents import KINDS, Document
 from rankscope_eval.report import METRICS, EvalReport, EvalRow, summarise
 
+PAGES = (".html", ".htm")
+"""Endings of pages."""
 LARGEST = 512 * 2**20
 """Bytes of the largest document that is read."""
 _SCHEMA = re.compile(r"rankscope/([a-z0-9-]+)@(\d+)")
@@ -75,14 +77,13 @@ class Findings:
     unused: tuple[Unused, ...]
 
 
-def collect(folder: str | Path, skip: Path | None = None) -> Findings:
+def collect(folder: str | Path) -> Findings:
     """Read every result in a folder and those below it.
 
     Hidden files, links to folders and the snapshots of unfinished runs (``NAME.run``) are passed by.
 
     Args:
         folder: the folder.
-        skip: a file that is none of the input: the page itself.
 
     Raises:
         DataError: there is no such folder, or no result in it that can be used.
@@ -95,7 +96,7 @@ def collect(folder: str | Path, skip: Path | None = None) -> Findings:
     documents: list[Document] = []
     checkpoints: list[CheckpointFolder] = []
     unused: list[Unused] = []
-    for place, names in _folders(root, skip):
+    for place, names in _folders(root):
         rest = set(names)
         if "config.json" in rest and any(name.endswith(_WEIGHTS) for name in rest):
             found = _checkpoint(root, place)
@@ -118,13 +119,11 @@ def collect(folder: str | Path, skip: Path | None = None) -> Findings:
     return Findings(root, tuple(kept), tuple(checkpoints), tuple(sorted(unused, key=lambda one: one.path)))
 
 
-def _folders(root: Path, skip: Path | None) -> Iterator[tuple[Path, list[str]]]:
-    avoid = None if skip is None else skip.resolve()
+def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
     for place, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not name.endswith(SUFFIX))
-        here = Path(place)
-        plain = (n for n in names if not n.startswith(".") and not n.endswith(".html"))  # earlier pages
-        yield here, sorted(n for n in plain if (here / n).resolve() != avoid)
+        # a page is made of results and is none
+        yield Path(place), sorted(name for name in names if not name.startswith(".") and not name.endswith(PAGES))
 
 
 def _checkpoint(root: Path, place: Path) -> CheckpointFolder | Unused:

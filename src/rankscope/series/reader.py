@@ -321,7 +321,7 @@ def _on_grid(
     closest = int(np.diff(places).min()) if len(places) > 2 else 1
     if closest > 1 and not layout.inferred:
         warnings.warn(
-            f"by freq {layout.grid!r} (--freq) some series have no value next to another: is it their frequency?",
+            f"by freq {layout.grid!r} some series have no value next to another: is it their frequency?",
             stacklevel=2,
         )
     elif closest > 1:

@@ -322,11 +322,11 @@ def take_steps(trainer: Any, start: Snapshot | None, over: bool) -> int:
         start: snapshot to go on from.
         over: True if none is left, where a run was stopped between its last snapshot and its result.
     """
+    from rankscope.train.callbacks import Interruption
+
     if start is not None and over:  # the Trainer would take one step too many
         trainer._load_from_checkpoint(str(start.folder))
         return start.step
-    from rankscope.train.callbacks import Interruption
-
     with contextlib.nullcontext(()) if processes.joined() else uninterrupted() as interrupts:
         trainer.add_callback(Interruption(interrupts))
         trainer.train(resume_from_checkpoint=None if start is None else str(start.folder))

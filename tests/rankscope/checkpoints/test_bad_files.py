@@ -150,6 +150,11 @@ def test_absurd_header_lengths_allocate_nothing(length: int, chronos_t5_folder: 
     assert time.monotonic() - began < 5
 
 
+def test_a_pointer_of_git_lfs_is_named(chronos_t5_folder: Path) -> None:
+    (chronos_t5_folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    assert "is a pointer of Git LFS: run 'git lfs pull'" in refused(chronos_t5_folder)
+
+
 def write_header(file: Path, header: Any, data: bytes = b"") -> None:
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     file.write_bytes(struct.pack("<Q", len(raw)) + raw + data)

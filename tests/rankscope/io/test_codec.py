@@ -185,6 +185,7 @@ def test_files(tmp_path: Path) -> None:
         ("a.json", b"{", r"a\.json is not valid JSON"),
         ("a.json", b"\xff", r"a\.json is not valid JSON"),
         ("a.json", b"[" * 100_000, r"a\.json is not valid JSON"),
+        ("a.yaml", b"a: b: c", r"YAML: mapping values are not allowed here, line 1, column 5\."),
         ("a.yaml", b"a: [", r"a\.yaml is not valid YAML"),
         ("a.yaml", b"a: !!timestamp x", r"a\.yaml is not valid YAML"),
         ("a.yaml", b"a: !!int ''", r"a\.yaml is not valid YAML"),

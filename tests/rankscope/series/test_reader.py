@@ -195,6 +195,13 @@ def test_starts_far_back_are_read(tmp_path: Path) -> None:
     assert one.start.year == 1500
 
 
+def test_a_frequency_by_which_no_value_is_next_to_another_is_warned_of(tmp_path: Path, write_table: Write) -> None:
+    months = pd.DataFrame({"when": pd.date_range("2020-01", periods=5, freq="MS"), "kwh": np.arange(5.0)})
+    file = write_table(months, tmp_path / "months.csv")
+    with pytest.warns(UserWarning, match="by freq 'D' some series have no value next to another"):
+        read_series(file, freq="D")
+
+
 def test_rows_without_their_frequency_are_named(tmp_path: Path, write_table: Write) -> None:
     path = write_table(list_frame().assign(freq=["M", None]), tmp_path / "x.parquet")
     with pytest.raises(DataError, match="'b' states no frequency"):
