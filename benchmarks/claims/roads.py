@@ -12,9 +12,15 @@ FLOAT32 = "roads-float32"
 RESULTS: tuple[Result, ...] = (
     Result(NAME, f"benchmarks/roads.py bundled-bolt {DEV}", minutes=300),
     Result("roads-bundled-2", f"benchmarks/roads.py bundled-2 --seeds 1 {DEV}", minutes=35),
+    Result(
+        "roads-bundled",
+        f"benchmarks/roads.py bundled --seeds 1 --rounds 3 --max-series 16 --heal-steps 300 {DEV}",
+        minutes=120,
+    ),
     Result(FLOAT32, f"benchmarks/roads.py bundled-bolt {DEV}", minutes=300, older=True),
 )
-"""The study on Chronos-Bolt, on Chronos-2, and its first points on a processor without bfloat16 units, in float32."""
+"""The study on Chronos-Bolt, Chronos-2 and Chronos-T5 (16 series of each set), and the first points of Chronos-Bolt on a
+processor without bfloat16 units, in float32."""
 
 
 def roads(found: Document) -> str:
