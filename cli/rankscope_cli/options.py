@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -22,6 +23,7 @@ OUTPUT, RUNTIME, SCORES, SPREAD, SERIES = "Output", "Runtime", "Scores", "Execut
 """Help panels shared by several verbs."""
 _WIDEST = 24
 """Widest list of choices, in columns, shown as a metavar."""
+_QUANTITY = re.compile(r"([0-9][0-9_,]*\.?[0-9]*(?:e\+?[0-9]+)?|\.[0-9]+)\s*([kmg]?)(i?b)?", re.IGNORECASE)
 
 
 def not_empty(parameter: typer.CallbackParam, given: Any) -> Any:
@@ -230,6 +232,34 @@ def whole_numbers(
             f"--{parameter} {','.join(parts)!r} is not a list of integers of at least {least}, such as 1,8,32."
         )
     return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def quantity(flag: str, text: str | None, *, of_bytes: bool) -> float | None:
+    """Parse a number that may have separators and a unit, as the tables print it; units are powers of 1,000.
+
+    Args:
+        flag: the option.
+        text: its value.
+        of_bytes: whether units of bytes are allowed; those with an ``i`` are powers of 1,024.
+
+    Raises:
+        OptionError: it is not such a number.
+
+    >>> quantity("--parameters", "2,595,801", of_bytes=False), quantity("--parameters", "2.6 M", of_bytes=False)
+    (2595801.0, 2600000.0)
+    >>> quantity("--bytes", "4e6", of_bytes=True), quantity("--bytes", "16MiB", of_bytes=True)
+    (4000000.0, 16777216.0)
+    """
+    if text is None:
+        return None
+    found = _QUANTITY.fullmatch(text.strip())
+    number, unit, ending = found.groups() if found is not None else ("", "", "")
+    if found is None or (ending and not of_bytes) or (ending or "").lower() == "ib" and not unit:
+        example = "5000000, 5MB or 5MiB" if of_bytes else "5000000 or 5M"
+        raise OptionError(f"{flag} {text!r} is not a number{' of bytes' if of_bytes else ''}, such as {example}.")
+    step = 1024 if (ending or "").lower() == "ib" else 1000
+    plain = float(number.replace(",", "").replace("_", ""))
+    return float(round(plain * step ** " kmg".index(unit.lower()))) if unit else plain
 
 
 def signal_or_file(signal: str | None) -> tuple[str, str | None]:

@@ -47,13 +47,13 @@ def run(
     ] = None,
     out: Annotated[str, opt.out_folder("Output folder.")],
     parameters: Annotated[
-        float | None, opt.value("--parameters", "N", "Size budget: at most N parameters in total.", _SIZE)
+        str | None, opt.value("--parameters", "N", "Size budget: at most N parameters in total (e.g. 5M).", _SIZE)
     ] = None,
     size_bytes: Annotated[
-        float | None, opt.value("--bytes", "N", "Size budget: at most N bytes of weights.", _SIZE)
+        str | None, opt.value("--bytes", "N", "Size budget: at most N bytes of weights (e.g. 5MB).", _SIZE)
     ] = None,
     cache_bytes: Annotated[
-        float | None,
+        str | None,
         opt.value("--cache-bytes", "N", "Size budget: at most N bytes of KV cache per sample path.", _SIZE),
     ] = None,
     layers: Annotated[
@@ -225,7 +225,12 @@ def run(
     from rankscope_eval.bench import Clock
 
     refuse_existing(out, force)
-    limits = {"parameters": parameters, "bytes": size_bytes, "cache-bytes": cache_bytes, "layers": layers}
+    limits = {
+        "parameters": opt.quantity("--parameters", parameters, of_bytes=False),
+        "bytes": opt.quantity("--bytes", size_bytes, of_bytes=True),
+        "cache-bytes": opt.quantity("--cache-bytes", cache_bytes, of_bytes=True),
+        "layers": layers,
+    }
     budgets = [Budget(kind, limit) for kind, limit in limits.items() if limit is not None]
     if len(budgets) > 1:
         raise OptionError(f"--{budgets[0].kind} and --{budgets[1].kind} are mutually exclusive; give one budget.")
