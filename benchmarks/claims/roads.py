@@ -19,8 +19,8 @@ RESULTS: tuple[Result, ...] = (
     ),
     Result(FLOAT32, f"benchmarks/roads.py bundled-bolt {DEV}", minutes=300, older=True),
 )
-"""The study on Chronos-Bolt, Chronos-2 and Chronos-T5 (16 series of each set), and the first points of Chronos-Bolt on a
-processor without bfloat16 units, in float32."""
+"""The study on Chronos-Bolt, Chronos-2 and Chronos-T5 (16 series of each set), and the first points of Chronos-Bolt on
+a processor without bfloat16 units, in float32."""
 
 
 def roads(found: Document) -> str:

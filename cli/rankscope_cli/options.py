@@ -253,11 +253,12 @@ def quantity(flag: str, text: str | None, *, of_bytes: bool) -> float | None:
     if text is None:
         return None
     found = _QUANTITY.fullmatch(text.strip())
-    number, unit, ending = found.groups() if found is not None else ("", "", "")
-    if found is None or (ending and not of_bytes) or (ending or "").lower() == "ib" and not unit:
+    number, unit, ending = found.groups(default="") if found is not None else ("", "", "")
+    binary = ending.lower() == "ib"
+    if not number or (ending and not of_bytes) or (binary and not unit):
         example = "5000000, 5MB or 5MiB" if of_bytes else "5000000 or 5M"
         raise OptionError(f"{flag} {text!r} is not a number{' of bytes' if of_bytes else ''}, such as {example}.")
-    step = 1024 if (ending or "").lower() == "ib" else 1000
+    step = 1024 if binary else 1000
     plain = float(number.replace(",", "").replace("_", ""))
     return float(round(plain * step ** " kmg".index(unit.lower()))) if unit else plain
 
