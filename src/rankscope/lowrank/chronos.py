@@ -6,6 +6,8 @@ import functools
 from types import FunctionType
 from typing import Any
 
+import chronos.chronos2
+import chronos.chronos_bolt
 from chronos.chronos2.config import Chronos2CoreConfig
 from chronos.chronos2.model import Chronos2Model
 from chronos.chronos2.pipeline import Chronos2Pipeline
@@ -40,12 +42,6 @@ class LowRankChronos2Model(Chronos2Model):
 class LowRankChronos2Pipeline(Chronos2Pipeline):
     """`Chronos2Pipeline` over a `LowRankChronos2Model`; chronos finds it by name in its registry."""
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> LowRankChronos2Pipeline:
-        """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
-        # The stock method takes the class from chronos' own package only.
-        return cls(model=LowRankChronos2Model.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))
-
     @functools.wraps(Chronos2Pipeline.fit, assigned=())  # its signature
     def fit(self, *args: Any, **kwargs: Any) -> LowRankChronos2Pipeline:
         """Fine-tune a copy, in its own layout; arguments as for `Chronos2Pipeline.fit`. Int8 layers are not trained."""
@@ -79,11 +75,9 @@ class LowRankBoltModel(ChronosBoltModelForForecasting):
 class LowRankBoltPipeline(ChronosBoltPipeline):
     """`ChronosBoltPipeline` over a `LowRankBoltModel`; chronos finds it by name in its registry."""
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> LowRankBoltPipeline:
-        """Load a compressed folder or hub id; arguments as for `BaseChronosPipeline.from_pretrained`."""
-        # The stock method looks the class up among its own module's names and falls back to the dense model.
-        return cls(model=LowRankBoltModel.from_pretrained(pretrained_model_name_or_path, *args, **kwargs))
-
 
 AutoConfig.register(LowRankBoltConfig.model_type, LowRankBoltConfig, exist_ok=True)
+
+# Stock pipelines look a checkpoint's class up among these modules' names; without it Bolt's takes the dense one.
+for module, model in ((chronos.chronos_bolt, LowRankBoltModel), (chronos.chronos2, LowRankChronos2Model)):
+    setattr(module, model.__name__, model)

@@ -143,3 +143,24 @@ def test_chronos_2_is_fine_tuned_in_its_own_layout(storage: str, tiny_config: An
     again = lowrank.LowRankChronos2Pipeline.from_pretrained(tmp_path / "finetuned-ckpt")
     found, expected = (one.predict([series[0]], prediction_length=4)[0] for one in (again, tuned))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("storage", ["float", "int8"])
+@pytest.mark.parametrize(
+    ("kind", "stock"),
+    [("chronos-t5", "ChronosPipeline"), ("chronos-bolt", "ChronosBoltPipeline"), ("chronos-2", "Chronos2Pipeline")],
+)
+def test_the_stock_pipelines_class_loads_the_stored_layout(
+    kind: str, stock: str, storage: str, tiny_config: Any, tmp_path: Path
+) -> None:
+    import chronos
+
+    model = build(kind, tiny_config, storage=storage)
+    model.save_pretrained(tmp_path)
+    found = getattr(chronos, stock).from_pretrained(tmp_path).inner_model
+    assert type(found) is type(model)
+    assert {name: value.dtype for name, value in found.state_dict().items()} == {
+        name: value.dtype for name, value in model.state_dict().items()
+    }
+    for name, value in model.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value), name
