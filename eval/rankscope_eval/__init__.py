@@ -9,15 +9,16 @@ True
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankscope.lazy import attach
 
 if TYPE_CHECKING:
     from rankscope.series import Series, read_series
     from rankscope_eval.bench import run_bench
     from rankscope_eval.evaluation import evaluate
     from rankscope_eval.forecast import forecast_file, forecast_series
-    from rankscope_eval.forecasters import Forecasting, open_forecaster
+    from rankscope_eval.forecasters import Forecasting, open_forecaster, pipeline_forecaster
     from rankscope_eval.relative import geometric_mean, relative_scores
     from rankscope_eval.report import EvalReport, EvalRow, EvalSummary
     from rankscope_eval.scorer import Scorer, score_during_training
@@ -30,6 +31,7 @@ __all__ = [
     "evaluate",
     "Forecasting",
     "open_forecaster",
+    "pipeline_forecaster",
     "EvalReport",
     "EvalRow",
     "EvalSummary",
@@ -79,6 +81,7 @@ _HOME = {
     "read_suite": ".sources",
     "Forecasting": ".forecasters",
     "open_forecaster": ".forecasters",
+    "pipeline_forecaster": ".forecasters",
     "run_table2": ".tradeoff",
     "run_bench": ".bench",
     "Grid": ".tradeoff",
@@ -87,9 +90,4 @@ _HOME = {
     "read_series": "rankscope.series",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import ``name`` lazily from its module."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name], __name__), name)
+__getattr__, __dir__ = attach(__name__, _HOME)

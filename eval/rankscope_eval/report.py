@@ -184,6 +184,21 @@ class EvalReport:
         made = {name: getattr(self, name) for name in SETTINGS}
         return pd.DataFrame([{**vars(row), **made} for row in self.rows]).drop(columns=["bands", "steps"])
 
+    def summary_frame(self) -> pd.DataFrame:
+        """One row per model and benchmark: relative scores, their intervals (two columns each), and the verdicts."""
+        import pandas as pd
+
+        rows = []
+        for one in self.summary:
+            row = {**vars(one), "left_out": ", ".join(one.left_out)}
+            for metric in ("MASE", "WQL"):
+                ends = row.pop(f"{metric}_interval") or (None, None)
+                row |= {f"{metric}_low": ends[0], f"{metric}_high": ends[1]}
+                verdict = row.pop(f"{metric}_verdict")
+                row |= {f"{metric}_verdict": None if verdict is None else verdict.word}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
     def to_csv(self) -> str:
         """Return rows in the layout that chronos-forecasting publishes, sorted by data set, with further columns.
 

@@ -151,6 +151,8 @@ def series_suite(
     Raises:
         DataError: there is no such file, or a value below 1.
     """
+    if not isinstance(file, str | os.PathLike):
+        raise DataError(f"a {type(file).__name__} is not a file: write it first, as .parquet or .csv.")
     path, names = Path(file), columns or Columns()
     if not path.exists():
         raise DataError(f"data file {path} does not exist.")

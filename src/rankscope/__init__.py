@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from rankscope.lazy import attach
 from rankscope.lowrank.register import register_model_types
+
+if TYPE_CHECKING:
+    from rankscope.checkpoints import list_bundled, open_checkpoint
+    from rankscope.forecast.pipeline import load_pipeline
+    from rankscope.measure.embedding import measure_embedding
+    from rankscope.measure.flow import measure_flow
+    from rankscope.measure.spectrum import measure_spectrum
+    from rankscope.measure.sweep import read_sweep_report
+    from rankscope.measure.tradeoff import read_table2
 
 __version__ = "0.2.0.dev0"
 
 _HOMES = {
-    "open_checkpoint": "rankscope.checkpoints",
-    "list_bundled": "rankscope.checkpoints",
-    "load_pipeline": "rankscope.forecast.pipeline",
-    "measure_spectrum": "rankscope.measure.spectrum",
-    "measure_flow": "rankscope.measure.flow",
-    "measure_embedding": "rankscope.measure.embedding",
-    "read_sweep_report": "rankscope.measure.sweep",
-    "read_table2": "rankscope.measure.tradeoff",
+    "open_checkpoint": ".checkpoints",
+    "list_bundled": ".checkpoints",
+    "load_pipeline": ".forecast.pipeline",
+    "measure_spectrum": ".measure.spectrum",
+    "measure_flow": ".measure.flow",
+    "measure_embedding": ".measure.embedding",
+    "read_sweep_report": ".measure.sweep",
+    "read_table2": ".measure.tradeoff",
 }
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "__version__",
+    "list_bundled",
+    "load_pipeline",
+    "measure_embedding",
+    "measure_flow",
+    "measure_spectrum",
+    "open_checkpoint",
+    "read_sweep_report",
+    "read_table2",
+]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
+__getattr__, __dir__ = attach(__name__, _HOMES)
 
 register_model_types()

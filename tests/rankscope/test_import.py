@@ -8,6 +8,10 @@ import networkx
 import pytest
 
 import rankscope
+import rankscope.compress.heal
+import rankscope.lowrank
+import rankscope.train
+import rankscope_eval
 
 HEAVY = ("typer", "matplotlib", "gluonts", "chronos", "pandas", "torch", "transformers", "scipy")
 
@@ -55,6 +59,9 @@ def test_every_public_name_resolves() -> None:
     for name in rankscope.__all__:
         assert getattr(rankscope, name) is not None
         assert name in dir(rankscope)
+    for package in (rankscope.compress, rankscope.compress.heal, rankscope.lowrank, rankscope.train, rankscope_eval):
+        assert set(package.__all__) <= set(dir(package))
+        assert all(getattr(package, name) is not None for name in package.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rankscope.nothing
 

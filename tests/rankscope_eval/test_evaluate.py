@@ -101,6 +101,14 @@ def test_relative_scores_are_geometric_means_of_ratios(small_report: EvalReport)
     assert by_name["naive", "all"].relative_WQL == pytest.approx(float(np.sqrt(ratios.prod())), rel=1e-12)
     assert by_name["naive", "embedded-measured"].relative_WQL == pytest.approx(ratios["air_passengers"], rel=1e-12)
     assert by_name["seasonal-naive", "all"].relative_MASE == 1.0
+    table = small_report.summary_frame().set_index(["model", "benchmark"])
+    for key, one in by_name.items():
+        assert table.loc[key, "relative_WQL"] == one.relative_WQL
+        ends = (None, None) if one.WQL_interval is None else one.WQL_interval
+        assert [
+            None if pd.isna(table.loc[key, f"WQL_{end}"]) else table.loc[key, f"WQL_{end}"] for end in ("low", "high")
+        ] == [*ends]
+        assert table.loc[key, "WQL_verdict"] == (one.WQL_verdict and one.WQL_verdict.word)
 
 
 def test_csv_has_the_published_layout(small_report: EvalReport) -> None:

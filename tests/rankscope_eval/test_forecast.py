@@ -12,7 +12,7 @@ from gluonts.model.forecast import QuantileForecast
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.series import Series
-from rankscope_eval import forecast_file, forecast_series, forecast_stream, read_series
+from rankscope_eval import forecast_file, forecast_series, forecast_stream, read_series, series_suite
 from rankscope_eval.forecast import forecast_values
 from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 
@@ -171,3 +171,10 @@ def test_levels_beyond_those_learned_are_warned_of(
         frame = forecast_file(bolt_folder, sales, 1, Forecasting(batch_size=1), quantiles=[0.05, 0.1, 0.5])
     assert frame["0.05"].equals(frame["0.1"])
     assert not caplog.records
+
+
+def test_series_are_series(sales: Path) -> None:
+    with pytest.raises(DataError, match="series: a str is not a Series"):
+        forecast_series("naive", pd.DataFrame({"a": [1.0]}), 2)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="a DataFrame is not a file: write it first"):
+        series_suite(pd.DataFrame({"a": [1.0]}), 2)  # type: ignore[arg-type]

@@ -120,6 +120,9 @@ def _legend(report: FlowReport, weights: bool) -> Iterator[str]:
     yield "layer's input, one row per token: σ₁ largest singular value, ε=E ε-rank at E, eff. effective rank"
     if weights:
         yield f"under a role: ε-rank of that weight at ε={report.eps[0]!r} (s. self-, c. cross-, g. group attention)"
+        stacks = {row.stack: set(row.weight_eps_ranks) for row in report.layers}
+        if any({"self.v"} <= roles and "self.q" not in roles for roles in stacks.values()):
+            yield "no s.q and s.k where no gradient reaches them: they keep their random start"
     raised = "--n" if report.modality == "image" else "--n or --length"
     for stack in dict.fromkeys(row.stack for row in report.layers):
         first = report.stack(stack)[0]

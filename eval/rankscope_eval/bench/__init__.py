@@ -5,8 +5,9 @@ Names are imported lazily.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankscope.lazy import attach
 
 if TYPE_CHECKING:
     from rankscope_eval.bench.case import Case, Settings, read_case
@@ -17,18 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["run_bench", "Clock", "Settings", "Case", "read_case", "BenchReport", "BenchRow"]
 
 _HOME = {
-    "run_bench": "running",
-    "Clock": "clock",
-    "Settings": "case",
-    "Case": "case",
-    "read_case": "case",
-    "BenchReport": "report",
-    "BenchRow": "report",
+    "run_bench": ".running",
+    "Clock": ".clock",
+    "Settings": ".case",
+    "Case": ".case",
+    "read_case": ".case",
+    "BenchReport": ".report",
+    "BenchRow": ".report",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import ``name`` lazily from its module."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = attach(__name__, _HOME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ from rankscope.checkpoints.sources import locate
 from rankscope.checkpoints.tensors import WEIGHT_DTYPES, TensorInfo, read_index, read_json, read_tensor
 from rankscope.checkpoints.validation import check_agreement, check_storage, expected_shapes, factored, find_prefix
 from rankscope.choices import Storage
-from rankscope.errors import CheckpointError, RankscopeError, one_line
+from rankscope.errors import CheckpointError, OptionError, RankscopeError, one_line
 from rankscope.families import (
     Factored,
     Family,
@@ -71,6 +72,10 @@ class Checkpoint:
         if self.prefix:
             found = tuple(replace(site, name=self.prefix + site.name) for site in found)
         return select_sites(found, select)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle where it is, not what was read of it."""
+        return _open_again, (self.source, self.folder)
 
     @property
     def storage(self) -> Storage:
@@ -214,9 +219,14 @@ def open_checkpoint(model: str | Path | Checkpoint | None = None, *, revision: s
     Raises:
         CheckpointError: there is no such model, or it is unreadable, unsafe or inconsistent.
         FamilyError: the config describes no known family, and no attention was found by structure.
+        OptionError: something else than a name, a folder or an open checkpoint.
     """
     if isinstance(model, Checkpoint):
         return model
+    if not isinstance(model, str | os.PathLike | None):
+        raise OptionError(
+            f"a {type(model).__name__} is not a checkpoint: give a name, a folder, or what open_checkpoint returned."
+        )
     source, folder = locate(model, revision)
     config = read_json(folder / "config.json")
     index: Mapping[str, TensorInfo] | None = None
@@ -242,6 +252,10 @@ def open_checkpoint(model: str | Path | Checkpoint | None = None, *, revision: s
     except CheckpointError as error:
         raise CheckpointError(f"{source}: {error}") from error
     return Checkpoint(source, folder, config, family, index, layouts, prefix, guesses)
+
+
+def _open_again(source: str, folder: Path) -> Checkpoint:
+    return replace(open_checkpoint(folder), source=source)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ Names are loaded when they are asked for: `rankscope.compress.options`, which th
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankscope.lazy import attach
 
 if TYPE_CHECKING:
     from rankscope.compress.dispatch import compress
@@ -19,14 +20,23 @@ if TYPE_CHECKING:
     from rankscope.compress.to_time import compress_to_time
 
 _HOMES = {
-    "dispatch": ("compress",),
-    "methods": ("truncated_svd",),
-    "options": ("Budget", "CompressOptions"),
-    "plan": ("Plan", "SitePlan", "Spectrum", "plan_by_budget", "plan_by_eps"),
-    "recipe": ("Recipe", "read_recipe"),
-    "report": ("CompressReport", "LossSearch", "LossStep", "SiteReport"),
-    "to_loss": ("compress_to_loss",),
-    "to_time": ("compress_to_time",),
+    "Budget": ".options",
+    "CompressOptions": ".options",
+    "CompressReport": ".report",
+    "LossSearch": ".report",
+    "LossStep": ".report",
+    "Plan": ".plan",
+    "Recipe": ".recipe",
+    "SitePlan": ".plan",
+    "SiteReport": ".report",
+    "Spectrum": ".plan",
+    "compress": ".dispatch",
+    "compress_to_loss": ".to_loss",
+    "compress_to_time": ".to_time",
+    "plan_by_budget": ".plan",
+    "plan_by_eps": ".plan",
+    "read_recipe": ".recipe",
+    "truncated_svd": ".methods",
 }
 
 __all__ = [
@@ -49,9 +59,4 @@ __all__ = [
     "truncated_svd",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = attach(__name__, _HOMES)

@@ -49,7 +49,9 @@ def compress(
         FamilyError: the source has no low-rank model class, or the method does not suit it.
     """
     begin = time.perf_counter()
-    how = options or CompressOptions()
+    how = CompressOptions() if options is None else options
+    if not isinstance(how, CompressOptions):
+        raise OptionError(f"options must be CompressOptions(ratio=0.3, …), not a {type(how).__name__}.")
     recasts = how.method in (None, "svd") and (how.storage is not None or how.dtype is not None)
     if not how.sizes and not recasts:
         raise OptionError(

@@ -180,7 +180,8 @@ class CompressReport:
         """One row per selected site."""
         import pandas as pd
 
-        return pd.DataFrame([codec.plain(site) for site in self.sites])
+        frame = pd.DataFrame([codec.plain(site) for site in self.sites])
+        return frame.astype(dict.fromkeys(frame.columns.intersection(["layer", "removed"]), "Int64"))
 
 
 def whole_model_report(

@@ -155,6 +155,8 @@ def select_sites(sites: Sequence[Site], tokens: Sequence[str] | str | None = Non
     """
     if isinstance(tokens, str):
         tokens = tokens.split(",")
+    if tokens is not None and not tokens:
+        raise OptionError("sites is empty: name matrices, such as attention or q,k, or give None for all of attention.")
     words = [word.strip().lower() for word in tokens or ("attention",)]
     for word in words:
         if word not in SELECTORS:

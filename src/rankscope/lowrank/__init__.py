@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from rankscope.lazy import attach
+
+_HOMES = {
+    "FactoredLinear": ".linear",
+    "HeadWidthAttention": ".heads",
+    "Int8Linear": ".linear",
+    "LowRankT5Config": ".models",
+    "LowRankT5ForConditionalGeneration": ".models",
+    "LowRankBoltConfig": ".chronos",
+    "LowRankBoltModel": ".chronos",
+    "LowRankBoltPipeline": ".chronos",
+    "LowRankChronos2Config": ".chronos",
+    "LowRankChronos2Model": ".chronos",
+    "LowRankChronos2Pipeline": ".chronos",
+}
 
 __all__ = [
     "FactoredLinear",
@@ -18,12 +32,4 @@ __all__ = [
     "LowRankChronos2Pipeline",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    layers = {"FactoredLinear": "linear", "HeadWidthAttention": "heads", "Int8Linear": "linear"}
-    module = layers.get(name, "models" if "T5" in name else "chronos")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+__getattr__, __dir__ = attach(__name__, _HOMES)

@@ -49,6 +49,8 @@ class Corpora:
     freq: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.signal, str):
+            raise OptionError(f"signal must be the name of one, such as mixed, not a {type(self.signal).__name__}.")
         if self.images not in IMAGE_SETS:
             raise OptionError(unknown_choice("images", self.images, IMAGE_SETS))
         check_count("image_count", self.image_count)

@@ -39,7 +39,7 @@ class LayerFlow(RowSpectrum):
         stack: ``encoder`` or ``decoder``.
         layer: 0-based layer.
         mean_relative: mean of σ_j/σ_1, a threshold-free summary of how fast the spectrum falls.
-        weight_eps_ranks: ε-ranks by ε of each attention matrix of the layer, by role.
+        weight_eps_ranks: ε-ranks by ε of each trained attention matrix of the layer, by role.
     """
 
     stack: str
@@ -120,7 +120,7 @@ def measure_flow(
     The input matrix of a layer holds every real position of every series as a row; PatchTST, PatchTSMixer, Informer and
     Autoformer have no mask of positions, so that of series shorter than their context the padding counts too. Singular
     values come from a streamed float64 QR, so they keep their digits and memory does not grow with the corpus. In a
-    Chronos-Bolt decoder there is one position per series.
+    Chronos-Bolt decoder there is one position per series. Weights that no gradient reaches are left out.
 
     The constant signal turns all time steps into one token. T5 adds no positions to the residual stream, so equal
     tokens stay equal and every layer's input has rank 1, but for what the end-of-sequence token (Chronos-T5), the
@@ -191,7 +191,9 @@ def _layer_flow(
 def _weight_ranks(
     checkpoint: Checkpoint, eps: Sequence[float], progress: Progress
 ) -> dict[LayerKey, dict[str, dict[str, int]]]:
-    sites = [site for site in checkpoint.sites("all") if site.kind == "attention"]  # a mixer of MLPs has none
+    idle = checkpoint.family.untrained
+    attention = (site for site in checkpoint.sites("all") if site.kind == "attention")  # a mixer of MLPs has none
+    sites = [site for site in attention if (site.stack, site.role) not in idle]
     ranks: dict[LayerKey, dict[str, dict[str, int]]] = {}
 
     def work(item: tuple[Site, Tensor | FactoredMatrix]) -> tuple[Site, dict[str, int]]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
-from rankscope.engine.device import resolve_device
+from rankscope.engine.device import resolve_device, resolve_dtype
 from rankscope.families import FAMILIES, Site
 from rankscope.io import codec
 from rankscope.numerics.factored import FactoredMatrix
@@ -187,7 +187,7 @@ def measure_spectrum(
     sites: Sequence[str] | str | None = ("attention",),
     *,
     ranks_only: bool = False,
-    dtype: torch.dtype | None = None,
+    dtype: str | torch.dtype | None = None,
     device: str = "cpu",
     workers: int | None = None,
     progress: Progress | None = None,
@@ -214,8 +214,9 @@ def measure_spectrum(
         CheckpointError: a matrix is unreadable or holds NaN or Inf.
     """
     checkpoint, levels = open_checkpoint(checkpoint), validate_levels(eps)
-    if dtype is not None:
-        working_dtype(dtype, dtype)
+    wanted = resolve_dtype(dtype)
+    if wanted is not None:
+        working_dtype(wanted, wanted)
     chosen = checkpoint.sites(sites)
     where = resolve_device(device)
     space = Workspace()
@@ -224,7 +225,7 @@ def measure_spectrum(
     rows: list[SiteSpectrum] = []
     if workers is None and where != "cpu":
         workers = 1
-    measure = partial(_measure, checkpoint, levels, ranks_only, dtype, where, space)
+    measure = partial(_measure, checkpoint, levels, ranks_only, wanted, where, space)
     for row in parallel_map(measure, chosen, workers):
         rows.append(row)
         report(len(rows), len(chosen), row.site.name)

@@ -49,7 +49,7 @@ def validate_levels(eps: float | Iterable[float]) -> tuple[float, ...]:
 
 
 def relative_spectrum(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch k"]:
-    """Singular values over the largest one, σ_j/σ_1 (Q1); all zeros for the zero matrix.
+    """Singular values over the largest one, σ_j/σ_1 (Q1); all zeros for the zero matrix, NaN where one is NaN.
 
     >>> relative_spectrum(torch.tensor([4.0, 2.0, 1.0])).tolist()
     [1.0, 0.5, 0.25]
@@ -57,7 +57,7 @@ def relative_spectrum(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch
     if sigma.shape[-1] == 0:
         return sigma
     top = sigma.amax(-1, keepdim=True)
-    return torch.where(top > 0, sigma / top, torch.zeros_like(sigma))
+    return torch.where(top == 0, torch.zeros_like(sigma), sigma / top)
 
 
 def eps_ranks(sigma: Float[Tensor, "*batch k"], eps: Sequence[float]) -> Int[Tensor, "*batch eps"]:
@@ -67,7 +67,7 @@ def eps_ranks(sigma: Float[Tensor, "*batch k"], eps: Sequence[float]) -> Int[Ten
     quotient, so that the zero matrix has rank 0 at every ε.
 
     Raises:
-        OptionError: an ε outside [0, 1).
+        OptionError: an ε outside [0, 1), or a singular value that is NaN or infinite.
 
     >>> eps_ranks(torch.tensor([4.0, 2.0, 1.0]), [0.5, 0.1, 0.0]).tolist()
     [1, 3, 3]
@@ -76,7 +76,10 @@ def eps_ranks(sigma: Float[Tensor, "*batch k"], eps: Sequence[float]) -> Int[Ten
     if sigma.shape[-1] == 0:
         return torch.zeros((*sigma.shape[:-1], len(levels)), dtype=torch.int64, device=sigma.device)
     wide = sigma.to(torch.float64)
-    thresholds = wide.amax(-1, keepdim=True) * levels
+    top = wide.amax(-1, keepdim=True)
+    if not torch.isfinite(top).all():
+        raise OptionError("a singular value is NaN or infinite: such a spectrum has no rank.")
+    thresholds = top * levels
     return (wide.unsqueeze(-1) > thresholds.unsqueeze(-2)).sum(-2)
 
 
@@ -84,7 +87,7 @@ def eps_rank(sigma: Float[Tensor, "*batch k"], eps: float) -> Int[Tensor, "*batc
     """Number of singular values strictly above ε·σ_1 (eq. 1); 0 for the zero matrix.
 
     Raises:
-        OptionError: ε outside [0, 1).
+        OptionError: ε outside [0, 1), or a singular value that is NaN or infinite.
 
     >>> int(eps_rank(torch.tensor([4.0, 2.0, 1.0]), 0.3))
     2
@@ -93,7 +96,7 @@ def eps_rank(sigma: Float[Tensor, "*batch k"], eps: float) -> Int[Tensor, "*batc
 
 
 def effective_rank(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
-    """Exponential of the entropy of p_j = σ_j²/Σσ²; k when all values are equal, 1 at rank one, 0 for zero.
+    """Exponential of the entropy of p_j = σ_j²/Σσ²; k when all values are equal, 1 at rank one, 0 for zero, or NaN.
 
     >>> round(float(effective_rank(torch.ones(5))), 6)
     5.0
@@ -102,7 +105,7 @@ def effective_rank(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
     energy = relative.square()
     share = energy / energy.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     entropy = -torch.special.xlogy(share, share).sum(-1)
-    return torch.where(energy.sum(-1) > 0, entropy.exp(), torch.zeros_like(entropy))
+    return torch.where(energy.sum(-1) == 0, torch.zeros_like(entropy), entropy.exp())
 
 
 def stable_rank(sigma: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:

@@ -25,6 +25,8 @@ LOWEST = 1e-5
 """Lowest end of the axis: one steep line shall not press the others together."""
 FEW = 8
 """Above so many matrices a vocabulary is drawn only where there is no corpus."""
+TWO_COLUMNS = 25
+"""Longest name of a line beside which a legend has room for another."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8")
 DASHES: dict[str, Any] = {"series": "-", "text": (0, (4, 1.5)), "image": (0, (1, 1))}
 """Dash of every modality."""
@@ -45,7 +47,8 @@ def embedding_spectra(report: EmbeddingReport, *, inputs_only: bool | None = Non
     rows.sort(key=lambda row: list(DASHES).index(row.modality))
     by_share = len({row.largest_rank for row in rows}) > 1 if share is None else share
     names = _line_names(rows)
-    legend_lines = ceil(len(rows) / 2) if len(rows) > 3 else len(rows)
+    legend_columns = 1 if len(rows) <= 3 or max(map(len, names)) > TWO_COLUMNS else 2
+    legend_lines = ceil(len(rows) / legend_columns)
     with styled():
         fig, (ax,) = figure(height=REST + ROW + 0.135 * max(legend_lines - 3, 0))
         for i, (row, name) in enumerate(zip(rows, names, strict=True)):
@@ -60,7 +63,7 @@ def embedding_spectra(report: EmbeddingReport, *, inputs_only: bool | None = Non
         ax.set_xlim(0, 1 if by_share else None)
         ax.set_xlabel(r"index $j$ / smaller side of the matrix" if by_share else "index $j$ of the singular value")
         ax.set_ylabel(r"$\sigma_j / \sigma_1$ of the embedding")
-        fig.legend(loc="outside lower center", ncols=1 if len(rows) <= 3 else 2)
+        fig.legend(loc="outside lower center", ncols=legend_columns)
     return fig
 
 
@@ -71,7 +74,7 @@ def _line_names(rows: Sequence[EmbeddingSpectrum]) -> list[str]:
     names = []
     for name, row in zip(short, rows, strict=True):
         what = f"{row.modality}, {row.matrix}" if several and row.matrix == "vocabulary" else row.matrix
-        names.append(f"{name.removeprefix('bundled-')}, {row.modality if several and row.matrix == 'corpus' else what}")
+        names.append(f"{name}, {row.modality if several and row.matrix == 'corpus' else what}")
     return names
 
 
@@ -139,17 +142,20 @@ def angle_maps(
     columns = min(columns, len(maps))
     lines = ceil(len(maps) / columns)
     square = 2.2 / columns  # what labels and the colour bar leave of the column
+    alike = len({len(angles) for angles in maps.values()}) == 1
+    titles = [wrapped(title, columns) for title in maps]
+    extra = 0.13 * max(title.count("\n") for title in titles)
     with styled():
-        fig, axes = figure(lines, columns, height=lines * (square + 0.27) + 0.35)
-        for position, (ax, (title, angles)) in enumerate(zip(axes, maps.items(), strict=False)):
-            image = _draw(ax, wrapped(title, columns), angles, least)
+        fig, axes = figure(lines, columns, height=lines * (square + 0.27 + extra) + 0.35)
+        for position, (ax, title, angles) in enumerate(zip(axes, titles, maps.values(), strict=False)):
+            image = _draw(ax, title, angles, least)
             if position % columns == 0:
                 ax.set_ylabel(axis)
-            else:
+            elif alike:
                 ax.tick_params(labelleft=False)
             if position + columns >= len(maps):
                 ax.set_xlabel(axis)
-            else:
+            elif alike:
                 ax.tick_params(labelbottom=False)
         for ax in axes[len(maps) :]:
             ax.set_axis_off()

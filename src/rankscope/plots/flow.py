@@ -20,12 +20,19 @@ if TYPE_CHECKING:
 FLOOR = 1e-7
 """Relative singular values below this are float32 rounding of the forward pass."""
 
-_BESIDE = ("self.q", "self.k", "self.v")
-_TITLES = {"input": "layer input", "self.q": "$W_Q$", "self.k": "$W_K$", "self.v": "$W_V$"}
+_BESIDE = (("self.q", "self.k", "self.v"), ("cross.q", "cross.k", "cross.v"))
+"""Roles that are drawn: the first three that every layer has."""
+_TITLES = {
+    "input": "layer input",
+    **{f"self.{letter}": f"$W_{letter.upper()}$" for letter in "qkv"},
+    **{f"cross.{letter}": f"cross $W_{letter.upper()}$" for letter in "qkv"},
+}
 
 
 def flow(report: FlowReport, *, stack: str = "encoder", eps: float | None = None) -> Figure:
     """Top: relative singular values of every layer's input; bottom: its ε-rank beside those of W_Q, W_K, W_V.
+
+    Those are of self-attention, or of cross-attention where self-attention has matrices that are never trained.
 
     Args:
         report: from `rankscope.measure.flow.measure_flow`.
@@ -71,9 +78,9 @@ def _draw_spectra(ax: Axes, rows: tuple[LayerFlow, ...]) -> None:
 def _draw_ranks(ax: Axes, rows: tuple[LayerFlow, ...], key: str) -> None:
     layers = [row.layer for row in rows]
     series = {"input": [row.eps_ranks[key] for row in rows]}
-    for role in _BESIDE:
-        if all(role in row.weight_eps_ranks for row in rows):
-            series[role] = [row.weight_eps_ranks[role][key] for row in rows]
+    whole = [roles for roles in _BESIDE if all(role in row.weight_eps_ranks for row in rows for role in roles)]
+    for role in whole[0] if whole else ():
+        series[role] = [row.weight_eps_ranks[role][key] for row in rows]
     for (name, ranks), mark in zip(series.items(), MARKS, strict=False):
         ax.plot(layers, ranks, label=_TITLES[name], gid=name, **mark.kwargs())
     ax.set_yscale("log", base=2)  # an input's rank may be a hundredth of a weight's

@@ -19,6 +19,8 @@ from rankscope.plots.style import MARKS, SEQUENCE
 
 POINTS = 7.0
 """Size of the labels."""
+LONGEST = 28
+"""Characters of a model's name beside which a figure has room for its panels."""
 
 
 def sequence_colours(count: int) -> list[str]:
@@ -29,12 +31,23 @@ def sequence_colours(count: int) -> list[str]:
 def short_names(models: Sequence[str]) -> list[str]:
     """Last parts of hub ids or paths, or the whole names where the last parts of different models are equal.
 
+    Names above `LONGEST` characters lose their middle, unless that makes two of them equal.
+
     >>> short_names(["amazon/chronos-t5-base", "./small/"]), short_names(["a/x", "b/x"])
     (['chronos-t5-base', 'small'], ['a/x', 'b/x'])
+    >>> short_names(["runs/chronos-bolt-base-joint-0.15-int8-healed"])
+    ['chronos-bolt-b…5-int8-healed']
     """
-    short = {model: model.rstrip("/").rsplit("/", 1)[-1] for model in models}
-    distinct = len(set(short.values())) == len(short)
-    return [short[model] if distinct else model for model in models]
+    last, middle = lambda model: model.rstrip("/").rsplit("/", 1)[-1], _without_middle
+    for short in (lambda model: middle(last(model)), last, middle):
+        if len({short(model) for model in models}) == len(set(models)):
+            return [short(model) for model in models]
+    return list(models)
+
+
+def _without_middle(name: str) -> str:
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[:half]}…{name[1 - half :]}"
 
 
 def wrapped(title: str, columns: int) -> str:
@@ -132,6 +145,31 @@ def plain_ticks(axis: Axis, places: Iterable[SupportsFloat]) -> None:
     axis.set_major_locator(FixedLocator([float(place) for place in places]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+def log_ticks(axis: Axis, low: float, high: float, most: int = 4) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 times powers of ten, at powers alone where those are too many.
+
+    >>> [f"{tick:g}" for tick in ticks_between(0.3, 4)], [f"{tick:g}" for tick in ticks_between(0.01, 30)]
+    (['0.5', '1', '2'], ['0.01', '0.1', '1', '10'])
+    >>> [f"{tick:g}" for tick in ticks_between(0.61, 0.93)]
+    ['0.61', '0.93']
+    """
+    plain_ticks(axis, ticks_between(low, high, most))
+
+
+def ticks_between(low: float, high: float, most: int = 4) -> list[float]:
+    """The places of `log_ticks`; both ends, rounded, where fewer than two lie between them."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1,)):
+        ticks = [digit * 10.0**decade for decade in decades for digit in digits if low <= digit * 10.0**decade <= high]
+        if 2 <= len(ticks) <= most:
+            return ticks
+    return (
+        [ticks[at] for at in thinned(len(ticks), most)]
+        if len(ticks) > most
+        else [float(f"{x:.2g}") for x in (low, high)]
+    )
 
 
 def around_one(ticks: Sequence[float], factor: float) -> list[float]:

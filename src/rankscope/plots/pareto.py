@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rankscope.errors import OptionError
-from rankscope.plots.labels import plain_ticks, spread
+from rankscope.plots.labels import log_ticks, plain_ticks, short_names, spread
 from rankscope.plots.style import MARKS, figure, styled
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def _draw_models(ax: Axes, points: Sequence[CostPoint], metric: str) -> None:
         look = MARKS[int(one.reference)].kwargs() | {"linestyle": "none", "markersize": 4.5}
         ax.plot([x], [y], gid=one.name, **look)
         ax.plot([one.low, one.high], [y, y], color=look["color"], linewidth=0.7, zorder=1)
+    log_ticks(ax.xaxis, min(one.low for one in points), max(one.high for one in points))
     _draw_front(ax, [one.name for one in points], places)
 
 
@@ -145,7 +146,7 @@ def _draw_front(ax: Axes, names: Sequence[str], points: Sequence[tuple[float, fl
     ax.autoscale_view()
     low, high = ax.get_ylim()
     wanted = [(y - low) / (high - low) for _, y in points]
-    for name, (x, y), place in zip(names, points, spread(wanted, 0.085, 0.02, 0.98), strict=True):
+    for name, (x, y), place in zip(short_names(names), points, spread(wanted, 0.085, 0.02, 0.98), strict=True):
         ax.annotate(
             name,
             (x, y),

@@ -119,6 +119,8 @@ def check_series(series: Sequence[Series], where: str, *, numbers: bool = True) 
         DataError: with ``where`` and the id of the series.
     """
     for one in series:
+        if not isinstance(one, Series):
+            raise DataError(f"{where}: a {type(one).__name__} is not a Series (read_series makes them of files).")
         check_values(one, where)
     check_set(series, where, numbers=numbers)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankscope.lazy import attach
 
 if TYPE_CHECKING:
     from rankscope.train.config import ModelShape, PretrainConfig, config_from_dict, read_config
@@ -14,18 +16,18 @@ if TYPE_CHECKING:
     from rankscope.train.trainer import PretrainReport, pretrain
 
 _HOMES = {
-    "ModelShape": "config",
-    "PretrainConfig": "config",
-    "config_from_dict": "config",
-    "read_config": "config",
-    "PretrainReport": "trainer",
-    "pretrain": "trainer",
-    "continue_from": "starts",
-    "learn_from": "starts",
-    "read_spectra": "spectra",
-    "Synthesis": "data.synthesis",
-    "write_shards": "data.shard_writer",
-    "open_shards": "data.shards",
+    "ModelShape": ".config",
+    "PretrainConfig": ".config",
+    "config_from_dict": ".config",
+    "read_config": ".config",
+    "PretrainReport": ".trainer",
+    "pretrain": ".trainer",
+    "continue_from": ".starts",
+    "learn_from": ".starts",
+    "read_spectra": ".spectra",
+    "Synthesis": ".data.synthesis",
+    "write_shards": ".data.shard_writer",
+    "open_shards": ".data.shards",
 }
 """Name → module; lazy, since processes that write shards must not import torch."""
 
@@ -44,10 +46,4 @@ __all__ = [
     "write_shards",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = attach(__name__, _HOMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 import rankscope.checkpoints.sources as sources
 from rankscope.checkpoints import Checkpoint, list_bundled, open_checkpoint
-from rankscope.errors import CheckpointError
+from rankscope.errors import CheckpointError, OptionError
 
 Make = Callable[..., Any]
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -268,3 +269,18 @@ def test_repr_is_short(chronos_t5_folder: Path) -> None:
     checkpoint = open_checkpoint(chronos_t5_folder)
     assert isinstance(checkpoint, Checkpoint)
     assert len(repr(checkpoint)) < 400
+
+
+def test_a_pickled_checkpoint_is_opened_again(chronos_t5_folder: Path) -> None:
+    checkpoint = open_checkpoint(chronos_t5_folder)
+    again = pickle.loads(pickle.dumps(checkpoint))
+    assert (again.source, again.folder, again.config) == (checkpoint.source, checkpoint.folder, checkpoint.config)
+    site = checkpoint.sites()[0]
+    assert torch.equal(again.matrix(site), checkpoint.matrix(site))
+    bundled = open_checkpoint("bundled-bolt")
+    assert pickle.loads(pickle.dumps(bundled)).source == "bundled-bolt"
+
+
+def test_something_else_than_a_name_is_refused() -> None:
+    with pytest.raises(OptionError, match="a Linear is not a checkpoint: give a name, a folder"):
+        open_checkpoint(torch.nn.Linear(2, 2))  # type: ignore[arg-type]

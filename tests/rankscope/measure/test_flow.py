@@ -90,6 +90,8 @@ def test_other_families(tmp_path: Path, kind: str, write_checkpoint: Writer, tin
     if kind == "chronos-bolt":
         assert report.stack("encoder")[0].tokens == 3 * (16 // 4 + 1)  # patches and the REG token
         assert report.stack("decoder")[0].tokens == 3
+        trained = {"self.v", "self.o", *(f"cross.{letter}" for letter in "qkvo")}
+        assert set(report.stack("decoder")[0].weight_eps_ranks) == trained  # no gradient reaches self.q and self.k
 
 
 def test_left_padding_is_left_out_of_the_matrix(

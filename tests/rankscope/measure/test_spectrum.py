@@ -232,6 +232,8 @@ def test_float64_keeps_singular_values_that_a_gram_matrix_would_lose(
         ({"eps": [1.0]}, "eps"),
         ({"eps": []}, "eps"),
         ({"dtype": torch.bfloat16}, "dtype"),
+        ({"dtype": "float65"}, "dtype"),
+        ({"sites": []}, "sites is empty"),
         ({"workers": 0}, "workers"),
         ({"sites": ("queries",)}, "queries"),
         ({"device": "tpu"}, "device"),
@@ -240,3 +242,9 @@ def test_float64_keeps_singular_values_that_a_gram_matrix_would_lose(
 def test_bad_options_are_named(options: dict[str, Any], word: str, chronos_t5_folder: Path) -> None:
     with pytest.raises(OptionError, match=word):
         measure_spectrum(open_checkpoint(chronos_t5_folder), **options)
+
+
+def test_a_dtype_may_be_named(chronos_t5_folder: Path) -> None:
+    named, given = (measure_spectrum(chronos_t5_folder, 0.1, dtype=one) for one in ("float64", torch.float64))
+    assert named.sites[0].sigma.dtype == np.float64
+    assert all(np.array_equal(a.sigma, b.sigma) for a, b in zip(named.sites, given.sites, strict=True))

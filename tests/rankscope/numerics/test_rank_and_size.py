@@ -57,6 +57,15 @@ def test_zero_matrix_and_empty_spectrum_have_rank_zero(eps: float) -> None:
     assert not relative_spectrum(zero).any()
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_spectrum_that_is_not_finite_has_no_rank(value: float) -> None:
+    sigma = torch.tensor([[2.0, 1.0], [1.0, value]])
+    with pytest.raises(OptionError, match="NaN or infinite"):
+        eps_rank(sigma, 0.5)
+    for measure in (effective_rank, stable_rank):
+        assert measure(sigma).isnan().tolist() == [False, True]
+
+
 @given(sigma=values)
 def test_effective_and_stable_rank_against_loops(sigma: list[float]) -> None:
     assume(max(sigma) >= 1e-3)

@@ -77,6 +77,10 @@ def test_names() -> None:
     assert short_names(["amazon/chronos-t5-base", "./small/"]) == ["chronos-t5-base", "small"]
     assert short_names(["a/x", "b/x"]) == ["a/x", "b/x"]
     assert short_names(["a/x", "a/x"]) == ["x", "x"]
+    ends = [f"runs/{'x' * 40}{end}" for end in ("-1", "-2")]
+    assert short_names(ends) == ["xxxxxxxxxxxxxx…xxxxxxxxxxx-1", "xxxxxxxxxxxxxx…xxxxxxxxxxx-2"]
+    middles = [f"{'x' * 20}{middle}{'x' * 20}" for middle in "ab"]
+    assert short_names(middles) == middles
     assert wrapped("dummy-chronos-model", 2) == "dummy-chronos-\nmodel"
 
 

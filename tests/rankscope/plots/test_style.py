@@ -1,5 +1,6 @@
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from rankscope.errors import OutputError
+from rankscope.measure.embedding import EmbeddingReport
 from rankscope.plots import (
+    CostPoint,
     embedding_angles,
     embedding_projection,
     embedding_spectra,
     flow,
     pareto,
+    pareto_of_points,
     ranks_by_heads,
     ranks_by_layer,
     ranks_by_vocabulary,
@@ -49,11 +53,23 @@ def figures(
         "embedding": lambda: embedding_spectra(embedding_report),
         "projection": lambda: embedding_projection(embedding_report),
         "angles": lambda: embedding_angles(embedding_report),
+        "long size": lambda: size_by_eps({f"{LONG}-{at}": size_of_report(spectrum_report) for at in range(4)}),
+        "long embedding": lambda: embedding_spectra(long_names(embedding_report)),
+        "long angles": lambda: embedding_angles(long_names(embedding_report)),
+        "long pareto": lambda: pareto_of_points([CostPoint(f"{LONG}-{x}", x, x, x, 2.0 - x, 1.0) for x in (0.5, 1.0)]),
     }
+
+
+LONG = "runs/chronos-bolt-base-joint-stream-0.15-int8-healed-on-series-of-my-own"
+
+
+def long_names(report: EmbeddingReport) -> EmbeddingReport:
+    return replace(report, rows=tuple(replace(row, model=f"{LONG}-{row.model[0]}") for row in report.rows))
 
 
 SWEEPS = ("width", "vocabulary", "heads", "patch", "training", "pareto")
 NAMES = ("flow", "ranks", "spectra", "size", "embedding", "projection", "angles", *SWEEPS)
+NAMES += ("long size", "long embedding", "long angles", "long pareto")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from rankscope.choices import PRECISIONS, TRAINED
-from rankscope.errors import DataError, OptionError, check_least, unknown_choice
+from rankscope.errors import DataError, OptionError, check_count, check_least, unknown_choice
 from rankscope.io import codec
 from rankscope.series import Columns
 
@@ -77,8 +77,12 @@ class HealConfig:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise OptionError(f"{name} is {value}: it must be above 0.")
-        check_least(self, 1, (*_LEAST_ONE, "steps"))
-        check_least(self, 0, ("save_seconds", "seed"))
+        for name in (*_LEAST_ONE, *(("steps",) if self.steps is not None else ())):
+            check_count(name, getattr(self, name))
+        check_count("seed", self.seed, 0)
+        check_least(self, 0, ("save_seconds",))
+        if isinstance(self.files, str):
+            raise OptionError(f"files must be a list of files: give [{self.files!r}].")
         for name in ("warmup", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise OptionError(f"{name} is {getattr(self, name)}: it must lie in [0, 1).")

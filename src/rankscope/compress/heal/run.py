@@ -104,7 +104,9 @@ def heal(
     from rankscope.train.loop import resolve_precision
 
     refuse_both(resume, force)
-    options = config or HealConfig()
+    options = HealConfig() if config is None else config
+    if not isinstance(options, HealConfig):
+        raise OptionError(f"config must be HealConfig(steps=500, …), not a {type(options).__name__}.")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise OptionError("a healing runs in one process: start it without torchrun or accelerate launch.")
     pupil = open_checkpoint(student)
