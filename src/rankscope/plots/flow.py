@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter
 
 from rankscope.errors import OptionError, unknown_choice
 from rankscope.plots.falling import draw_spectra
-from rankscope.plots.labels import whole_numbers
+from rankscope.plots.labels import whole_numbers, wrapped
 from rankscope.plots.style import MARKS, figure, styled
 from rankscope.series.signals import TITLES
 
@@ -49,7 +49,7 @@ def flow(report: FlowReport, *, stack: str = "encoder", eps: float | None = None
     with styled():
         fig, (top, bottom) = figure(2, 1, height_ratios=(3, 2))
         _draw_spectra(top, rows)
-        top.set_title(f"{stack}, input: {TITLES.get(report.signal, report.signal)}")
+        top.set_title(wrapped(f"{stack}, input: {TITLES.get(report.signal, report.signal)}", 1))
         _draw_ranks(bottom, rows, key)
     return fig
 

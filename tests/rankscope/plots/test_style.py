@@ -53,6 +53,7 @@ def figures(
         "embedding": lambda: embedding_spectra(embedding_report),
         "projection": lambda: embedding_projection(embedding_report),
         "angles": lambda: embedding_angles(embedding_report),
+        "long flow": lambda: flow(replace(flow_report, signal="mixed")),
         "long size": lambda: size_by_eps({f"{LONG}-{at}": size_of_report(spectrum_report) for at in range(4)}),
         "long embedding": lambda: embedding_spectra(long_names(embedding_report)),
         "long angles": lambda: embedding_angles(long_names(embedding_report)),
@@ -69,7 +70,7 @@ def long_names(report: EmbeddingReport) -> EmbeddingReport:
 
 SWEEPS = ("width", "vocabulary", "heads", "patch", "training", "pareto")
 NAMES = ("flow", "ranks", "spectra", "size", "embedding", "projection", "angles", *SWEEPS)
-NAMES += ("long size", "long embedding", "long angles", "long pareto")
+NAMES += ("long flow", "long size", "long embedding", "long angles", "long pareto")
 
 
 @pytest.mark.parametrize("name", NAMES)
