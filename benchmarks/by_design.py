@@ -63,7 +63,7 @@ def forms(trained: dict[tuple[str, int], Path], place: Path, steps: int) -> Iter
         if design == BASELINE:
             continue
         base = trained[BASELINE, seed]
-        budgets = (
+        budgets: tuple[dict[str, Any], ...] = (
             {"attention_ratio": attention_numbers(folder) / attention_numbers(base)},
             {"ratio": open_checkpoint(folder).parameters / open_checkpoint(base).parameters},
         )

@@ -57,7 +57,7 @@ def main() -> None:
     from rankscope.compress.calibration import calibration_set
 
     before, original = conditions(), open_checkpoint(options.model)
-    config = original.module().config
+    config: Any = original.module().config
     chronos = config.chronos_config
     series = calibration_set(
         f"mixture:{options.series}", context=chronos["context_length"], horizon=chronos["prediction_length"], seed=SEED

@@ -27,7 +27,7 @@ class Attention:
 
     Args:
         stock: a `T5Attention` or `HeadWidthAttention`; its weights are shared, not copied.
-        cached: keys and values are cached for later queries, which favours latents.
+        cached: keys and values are cached for the queries of many steps, which favours latents.
         crossed: cross-attention: keys and values are projected from another sequence.
     """
 
@@ -40,14 +40,15 @@ class Attention:
         latent = [cached and _pays(one, 1 / heads if crossed else LATENT_SHARE) for one in (k, v)]
         self.crossed = crossed
         if crossed:
-            self.query, self.memory = Projections([q]), Projections([k, v], latent)
+            self.query = Projections([q], repeated=cached)
+            self.memory = Projections([k, v], latent, repeated=False)
         else:
-            self.query = Projections([q, k, v], [False, *latent])
+            self.query = Projections([q, k, v], [False, *latent], repeated=cached)
         self.key_up, self.value_up = (
             _up(one, heads) if small else None for one, small in zip((k, v), latent, strict=True)
         )
         self.key_groups, self.value_groups = (1 if small else heads for small in latent)
-        self.output = Projections([o])
+        self.output = Projections([o], repeated=cached)
 
     def keys_values(
         self, x: Float[Tensor, "*batch d_model"]

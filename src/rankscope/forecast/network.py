@@ -36,8 +36,8 @@ class Norm:
 class Skip:
     """Skip connection of a sub-layer: the identity, or a matrix where the residual stream is sliced."""
 
-    def __init__(self, stock: Any) -> None:
-        self.matrix = Projections([stock.skip]) if hasattr(stock, "skip") else None
+    def __init__(self, stock: Any, *, repeated: bool = False) -> None:
+        self.matrix = Projections([stock.skip], repeated=repeated) if hasattr(stock, "skip") else None
 
     def __call__(self, x: Float[Tensor, "*batch d_own"]) -> Float[Tensor, "*batch d_next"]:
         """Carry the stream over to the next sub-layer."""
@@ -47,14 +47,14 @@ class Skip:
 class FeedForward:
     """T5 feed-forward sub-layer with its norm, gated or not."""
 
-    def __init__(self, stock: Any) -> None:
+    def __init__(self, stock: Any, *, repeated: bool = False) -> None:
         dense = stock.DenseReluDense
-        self.norm, self.skip = Norm(stock.layer_norm), Skip(stock)
+        self.norm, self.skip = Norm(stock.layer_norm), Skip(stock, repeated=repeated)
         self.gated = hasattr(dense, "wi_0")
-        self.wi = Projections([dense.wi_0, dense.wi_1] if self.gated else [dense.wi])
+        self.wi = Projections([dense.wi_0, dense.wi_1] if self.gated else [dense.wi], repeated=repeated)
         self.act = dense.act
         self.rectified = type(dense.act) is nn.ReLU and not self.gated
-        self.wo = Projections([dense.wo])
+        self.wo = Projections([dense.wo], repeated=repeated)
 
     def __call__(self, x: Float[Tensor, "rows d_own"]) -> Float[Tensor, "rows d_next"]:
         """Add the sub-layer's output to ``x``, possibly in place."""

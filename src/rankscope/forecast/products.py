@@ -1,8 +1,9 @@
 """Fused linear layers: one matmul for all maps of the same input, sharing weights with the stock module.
 
 On a CPU, torch's default float32 matmul library does not use the widest vector units of some processors. oneDNN's
-matmuls, which torch ships for its compiler, do, and can fuse a ReLU or a sum. They are used if available and verified
-to be correct, with torch's own as the fallback.
+matmuls, which torch ships for its compiler, do, and can fuse a ReLU or a sum, but compile and keep a program for every
+shape. They are used if available and verified to be correct, in float32 only where a shape returns step after step; in
+bfloat16 torch's own are oneDNN's, too. The fallback is torch's own.
 """
 
 from __future__ import annotations
@@ -62,14 +63,16 @@ class Product:
     Args:
         layers: layers of the stock module. Their weights become views of one matrix, or are reordered, so nothing is
             stored twice. They still run and move; ``save_pretrained`` saves them, safetensors' own functions refuse.
+        repeated: called with one number of rows many times, as in the steps of a decoder.
         packed: leave the single layer unchanged and, on a CPU, keep a copy of its weight in oneDNN's layout.
     """
 
-    def __init__(self, layers: Sequence[Any], *, packed: bool = False) -> None:
+    def __init__(self, layers: Sequence[Any], *, repeated: bool, packed: bool = False) -> None:
         weight: Tensor = layers[0].weight.detach()
         self.widths = [int(layer.weight.shape[0]) for layer in layers]
         self.dtype = weight.dtype
-        self.onednn = weight.device.type == "cpu" and has_onednn(weight.dtype)
+        pays = repeated or weight.dtype != torch.float32
+        self.onednn = pays and weight.device.type == "cpu" and has_onednn(weight.dtype)
         self.weight = weight if packed else stacked(layers, columns_first=self.onednn)
         self._order = torch.ops.mkldnn._reorder_linear_weight(weight) if packed and self.onednn else self.weight
 
@@ -124,19 +127,20 @@ class Projections:
     Args:
         layers: layers of the stock module, in the order of the outputs.
         latent: for each layer, return the latent ``down·x`` of a factored layer (default: none).
+        repeated: see `Product`.
     """
 
-    def __init__(self, layers: Sequence[Any], latent: Sequence[bool] | None = None) -> None:
+    def __init__(self, layers: Sequence[Any], latent: Sequence[bool] | None = None, *, repeated: bool) -> None:
         self.layers: tuple[Any, ...] = ()
         self.ups: tuple[Product | None, ...] = ()
         self.fused: Product | None = None
         stops = latent or [False] * len(layers)
         if all(is_dense(layer) for layer in layers):
-            self.fused = Product(layers)
+            self.fused = Product(layers, repeated=repeated)
         elif all(is_factored(layer) for layer in layers):
-            self.fused = Product([layer.down for layer in layers])
+            self.fused = Product([layer.down for layer in layers], repeated=repeated)
             pairs = zip(layers, stops, strict=True)
-            self.ups = tuple(None if stop else Product([layer.up]) for layer, stop in pairs)
+            self.ups = tuple(None if stop else Product([layer.up], repeated=repeated) for layer, stop in pairs)
         else:
             pairs = zip(layers, stops, strict=True)
             self.layers = tuple(layer.down if stop else layer for layer, stop in pairs)

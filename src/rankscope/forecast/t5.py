@@ -82,11 +82,11 @@ class DecoderLayer:
     """Decoder layer for incremental decoding, one new token per row."""
 
     def __init__(self, stock: Any) -> None:
-        self.norm, self.skip = Norm(stock.layer[0].layer_norm), Skip(stock.layer[0])
+        self.norm, self.skip = Norm(stock.layer[0].layer_norm), Skip(stock.layer[0], repeated=True)
         self.own = Attention(stock.layer[0].SelfAttention, cached=True, crossed=False)
-        self.cross_norm, self.cross_skip = Norm(stock.layer[1].layer_norm), Skip(stock.layer[1])
+        self.cross_norm, self.cross_skip = Norm(stock.layer[1].layer_norm), Skip(stock.layer[1], repeated=True)
         self.cross = Attention(stock.layer[1].EncDecAttention, cached=True, crossed=True)
-        self.feed_forward = FeedForward(stock.layer[-1])
+        self.feed_forward = FeedForward(stock.layer[-1], repeated=True)
 
     def step(
         self,
@@ -131,7 +131,7 @@ class T5Network:
         self.bias = PositionBias(stock.decoder.block[0].layer[0].SelfAttention)
         self.norm = Norm(stock.decoder.final_layer_norm)
         self.embed_input, self.embed_output = stock.encoder.embed_tokens, stock.decoder.embed_tokens
-        self.head = Product([stock.lm_head], packed=True) if is_dense(stock.lm_head) else stock.lm_head
+        self.head = Product([stock.lm_head], repeated=True, packed=True) if is_dense(stock.lm_head) else stock.lm_head
         self.vocabulary = int(stock.lm_head.out_features)
         scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
         self.scale = config.d_model**-0.5 if scaled else 1.0

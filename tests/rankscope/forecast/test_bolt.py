@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rankscope.checkpoints import open_checkpoint
+from rankscope.forecast import products
 
 
 @pytest.mark.parametrize("layout", ["dense", "factored", "thin", "head-width", "int8", "twice"])
@@ -65,3 +66,23 @@ def test_arguments_are_those_of_the_stock_method(bolt_folder: Path, both: Any) -
     stock, fast = both(bolt_folder)
     mine, theirs = (inspect.signature(one.predict).parameters.values() for one in (fast, stock))
     assert [(one.name, one.kind, one.default) for one in mine] == [(one.name, one.kind, one.default) for one in theirs]
+
+
+def test_in_float32_no_program_is_compiled_for_every_shape(
+    bolt_folder: Path, t5_folder: Path, both: Any, monkeypatch: Any
+) -> None:
+    shapes: list[tuple[int, ...]] = []
+    pointwise = products._pointwise
+
+    def recorded(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        shapes.append(tuple(x.shape))
+        return pointwise(x, *rest)
+
+    monkeypatch.setattr(products, "has_onednn", lambda dtype: True)
+    monkeypatch.setattr(products, "_pointwise", recorded)
+    for series in (1, 3):
+        for length in (9, 20):
+            both(bolt_folder)[1].predict(torch.randn(series, length))
+    assert not shapes
+    both(t5_folder)[1].predict(torch.randn(3, 20), num_samples=4)
+    assert {shape[0] for shape in shapes} == {1, 3, 3 * 4}  # the first step and the others; no tokens of contexts
