@@ -58,7 +58,7 @@ class SiteSpectrum:
         sigma: singular values, descending; of a factored matrix the leading ``rank`` ones, the others are
             zero. None where spectra were left out.
         sigma_max: the largest singular value.
-        eps_ranks: ε-rank by ε.
+        eps_ranks: ε-rank by ε, the keys as text (``"0.1"``), as in JSON; so is every ε below.
         per_head_eps_ranks: ε-rank of every head's slice by ε (Q6); empty for a matrix without heads.
         effective_rank: exponential of the entropy of σ²; None where spectra were left out.
         stable_rank: Σσ²/σ_1².
