@@ -23,7 +23,8 @@ OUTPUT, RUNTIME, SCORES, SPREAD, SERIES = "Output", "Runtime", "Scores", "Execut
 """Help panels shared by several verbs."""
 _WIDEST = 24
 """Widest list of choices, in columns, shown as a metavar."""
-_QUANTITY = re.compile(r"([0-9][0-9_,]*\.?[0-9]*(?:e\+?[0-9]+)?|\.[0-9]+)\s*([kmg]?)(i?b)?", re.IGNORECASE)
+_WHOLE = r"[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?:_[0-9]{3})+|[0-9]*"
+_QUANTITY = re.compile(rf"((?:{_WHOLE})(?:\.[0-9]*)?(?:e\+?[0-9]+)?)\s*([kmg]?)(i?b)?", re.IGNORECASE)
 
 
 def not_empty(parameter: typer.CallbackParam, given: Any) -> Any:
@@ -249,13 +250,16 @@ def quantity(flag: str, text: str | None, *, of_bytes: bool) -> float | None:
     (2595801.0, 2600000.0)
     >>> quantity("--bytes", "4e6", of_bytes=True), quantity("--bytes", "16MiB", of_bytes=True)
     (4000000.0, 16777216.0)
+    >>> quantity("--parameters", "2,6M", of_bytes=False)
+    Traceback (most recent call last):
+    rankscope.errors.OptionError: --parameters '2,6M' is not a number, such as 5000000 or 5M.
     """
     if text is None:
         return None
     found = _QUANTITY.fullmatch(text.strip())
     number, unit, ending = found.groups(default="") if found is not None else ("", "", "")
     binary = ending.lower() == "ib"
-    if not number or (ending and not of_bytes) or (binary and not unit):
+    if not number.strip(".") or number[0] in "eE" or (ending and not of_bytes) or (binary and not unit):
         example = "5000000, 5MB or 5MiB" if of_bytes else "5000000 or 5M"
         raise OptionError(f"{flag} {text!r} is not a number{' of bytes' if of_bytes else ''}, such as {example}.")
     step = 1024 if binary else 1000

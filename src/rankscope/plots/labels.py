@@ -38,10 +38,10 @@ def short_names(models: Sequence[str]) -> list[str]:
     >>> short_names(["runs/chronos-bolt-base-joint-0.15-int8-healed"])
     ['chronos-bolt-b…5-int8-healed']
     """
-    last, middle = lambda model: model.rstrip("/").rsplit("/", 1)[-1], _without_middle
-    for short in (lambda model: middle(last(model)), last, middle):
-        if len({short(model) for model in models}) == len(set(models)):
-            return [short(model) for model in models]
+    last = [model.rstrip("/").rsplit("/", 1)[-1] for model in models]
+    for names in ([*map(_without_middle, last)], last, [*map(_without_middle, models)]):
+        if len(set(names)) == len(set(models)):
+            return names
     return list(models)
 
 
