@@ -190,15 +190,12 @@ CLAIMS: tuple[Claim, ...] = (
         "{WQL:.3f} of its WQL",
         lambda found: found["forms"]["joint-int8"],
     ),
-    *(
-        Block("docs/theory/stream.md", one, (one,), together)
-        for one in _SIZES
-    ),
+    *(Block("docs/theory/stream.md", one, (one,), together) for one in _SIZES),
     Prose(
         "docs/theory/stream.md",
         "together-bundled-2",
-        "On the development sets, down to a tenth of its parameters it loses 1 to 5 % of both scores under one budget, less than by `joint` "
-        "alone, and with a twentieth more than 10 %",
+        "On the development sets, down to a tenth of its parameters it loses 1 to 5 % of both scores under one budget, "
+        "less than by `joint` alone, and with a twentieth more than 10 %",
         holds=grouped_losses,
     ),
     Prose(
