@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 # Modules must not share a name with an exported function: an imported submodule would shadow it.
-_HOME = {
+_HOMES = {
     "evaluate": ".evaluation",
     "EvalReport": ".report",
     "EvalRow": ".report",
@@ -90,4 +90,4 @@ _HOME = {
     "read_series": "rankscope.series",
 }
 
-__getattr__, __dir__ = attach(__name__, _HOME)
+__getattr__, __dir__ = attach(__name__, _HOMES)

@@ -103,6 +103,11 @@ def test_spectrum_and_flow_of_another_family(document: Callable[..., dict[str, A
     assert len(document("flow", patchtst, "--n", 2)["layers"]) == 1
 
 
+def test_flow_says_why_roles_are_missing(cli: Callable[..., Any]) -> None:
+    assert "no s.q and s.k where no gradient reaches them" in cli("flow", "bundled-bolt", "--n", "2").stdout
+    assert "no gradient" not in cli("flow", "bundled-2", "--n", "2").stdout
+
+
 def test_flow_of_text_and_images(
     document: Callable[..., dict[str, Any]], cli: Callable[..., Any], refused: Callable[..., str], tmp_path: Path
 ) -> None:

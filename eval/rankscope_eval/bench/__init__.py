@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_bench", "Clock", "Settings", "Case", "read_case", "BenchReport", "BenchRow"]
 
-_HOME = {
+_HOMES = {
     "run_bench": ".running",
     "Clock": ".clock",
     "Settings": ".case",
@@ -27,4 +27,4 @@ _HOME = {
     "BenchRow": ".report",
 }
 
-__getattr__, __dir__ = attach(__name__, _HOME)
+__getattr__, __dir__ = attach(__name__, _HOMES)

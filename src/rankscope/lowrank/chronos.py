@@ -79,5 +79,5 @@ class LowRankBoltPipeline(ChronosBoltPipeline):
 AutoConfig.register(LowRankBoltConfig.model_type, LowRankBoltConfig, exist_ok=True)
 
 # Stock pipelines look a checkpoint's class up among these modules' names; without it Bolt's takes the dense one.
-for module, model in ((chronos.chronos_bolt, LowRankBoltModel), (chronos.chronos2, LowRankChronos2Model)):
-    setattr(module, model.__name__, model)
+chronos.chronos_bolt.LowRankBoltModel = LowRankBoltModel  # type: ignore[attr-defined]
+chronos.chronos2.LowRankChronos2Model = LowRankChronos2Model  # type: ignore[attr-defined]

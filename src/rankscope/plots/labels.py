@@ -165,11 +165,9 @@ def ticks_between(low: float, high: float, most: int = 4) -> list[float]:
         ticks = [digit * 10.0**decade for decade in decades for digit in digits if low <= digit * 10.0**decade <= high]
         if 2 <= len(ticks) <= most:
             return ticks
-    return (
-        [ticks[at] for at in thinned(len(ticks), most)]
-        if len(ticks) > most
-        else [float(f"{x:.2g}") for x in (low, high)]
-    )
+    if len(ticks) > most:
+        return [ticks[at] for at in thinned(len(ticks), most)]
+    return [float(f"{end:.2g}") for end in (low, high)]
 
 
 def around_one(ticks: Sequence[float], factor: float) -> list[float]:

@@ -77,8 +77,9 @@ class HealConfig:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise OptionError(f"{name} is {value}: it must be above 0.")
-        for name in (*_LEAST_ONE, *(("steps",) if self.steps is not None else ())):
-            check_count(name, getattr(self, name))
+        for name in (*_LEAST_ONE, "steps"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         check_count("seed", self.seed, 0)
         check_least(self, 0, ("save_seconds",))
         if isinstance(self.files, str):
