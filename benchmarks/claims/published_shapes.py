@@ -14,9 +14,9 @@ def large(found: Document) -> str:
     verbs = list(dict.fromkeys(verb for rows in found["models"].values() for verb in rows))
     lines = [
         "Verbs on larger published shapes, random weights, each a command of its own with its imports: time, peak "
-        "resident memory, and in brackets the part of it that no file backs, which is what a machine has to have "
-        f"({found['series']} series of calibration, `joint` to half of all parameters, forecasts of two series; "
-        "[results](../benchmarks/results/large.json)).",
+        "resident memory, and in brackets the anonymous part of it (not backed by a file), which is what a machine "
+        f"has to have ({found['series']} series of calibration, `joint` to half of all parameters, forecasts of two "
+        "series; [results](../benchmarks/results/large.json)).",
         "",
         f"| | {' | '.join(verbs)} |",
         "|---" * (1 + len(verbs)) + "|",

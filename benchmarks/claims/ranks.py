@@ -91,8 +91,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/benchmarks.md",
         "ranks-bundled-bolt",
-        "W_K ends at {keys[least]} to {keys[most]}, W_V and W_O at {values[least]} to {values[most]} in the Bolt "
-        "model's encoder",
+        "in the Bolt model's encoder W_K ends at {keys[least]} to {keys[most]} and W_V and W_O at {values[least]} to "
+        "{values[most]}",
         lambda found: {
             "keys": over(found, "encoder", "self.k"),
             "values": over(found, "encoder", "self.v", "self.o"),

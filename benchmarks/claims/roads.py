@@ -88,6 +88,12 @@ def quoted(found: Document) -> dict[str, float]:
     return {"one": form["time"]["1"], "many": form["time"]["32"], "memory": form["memory"]["32"]}
 
 
+def calibrations(found: Document) -> dict[str, list[float]]:
+    """WQL and worst set of everything under one budget at 0.15, by seed of the calibration."""
+    same = [point["storages"]["float"] for point in by_size(found)["joint+stream", 0.15]]
+    return {"WQL": [one["WQL"] for one in same], "worst": [one["worst"]["WQL"][1] for one in same]}
+
+
 def in_bfloat16(found: Document) -> bool:
     """True if every point was timed on a processor with bfloat16 units."""
     return all(any("bf16" in unit for unit in point["machine"]["units"]) for point in found["points"])
@@ -119,15 +125,15 @@ def medians(found: Document) -> dict[tuple[str, float], dict[str, float]]:
 def one_budget_is_best(found: Document) -> bool:
     """True if of the roads without training everything under one budget has the lowest mean from 15 % down.
 
-    And from 10 % down the mildest worst set; and if its interval overlaps that of `joint` at 15 and 10 %, which has the
+    And from 25 % down the mildest worst set; and if its interval overlaps that of `joint` at 15 and 10 %, which has the
     lower mean at 25 %.
     """
     scored = medians(found)
     others = ("svd", "joint", "stream", "joint+stream of 16")
-    for size in (0.15, 0.1, 0.05):
+    for size in (0.25, 0.15, 0.1, 0.05):
         best = scored["joint+stream", size]
         same = [scored[road, size] for road in others if (road, size) in scored]
-        if any(one["WQL"] < best["WQL"] or (size < 0.15 and one["worst"] < best["worst"]) for one in same):
+        if any((size < 0.25 and one["WQL"] < best["WQL"]) or one["worst"] < best["worst"] for one in same):
             return False
     pairs = [(scored["joint+stream", size], scored["joint", size]) for size in (0.15, 0.1)]
     overlap = all(ours["high"] > theirs["low"] for ours, theirs in pairs)
@@ -224,9 +230,23 @@ CLAIMS: tuple[Claim, ...] = (
         holds=in_float32,
     ),
     Prose(
+        "README.md",
+        NAME,
+        "Two other draws gave the Chronos-Bolt of 15 % a WQL of {WQL[1]:.3f} and {WQL[2]:.3f} on the development sets "
+        "(worst sets {worst[1]:.2f} and {worst[2]:.2f})",
+        calibrations,
+    ),
+    Prose(
         PAGE,
         NAME,
-        "Without training, `joint+stream` has the lowest mean WQL from 15 % of the parameters down, and from 10 % down "
+        "of `joint+stream` at 15 % it has a WQL of {WQL[0]:.3f}, the two others {WQL[1]:.3f} and {WQL[2]:.3f} (worst "
+        "sets {worst[0]:.2f}, {worst[1]:.2f} and {worst[2]:.2f})",
+        calibrations,
+    ),
+    Prose(
+        PAGE,
+        NAME,
+        "Without training, `joint+stream` has the lowest mean WQL from 15 % of the parameters down, and from 25 % down "
         "the mildest worst data set too. Its 95 % interval overlaps that of `joint`, which has the lower mean at 25 %",
         holds=one_budget_is_best,
     ),

@@ -303,8 +303,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "runtime-tiny",
-        "the measured rate of products ({rates[0]:.0f} GFLOP/s in float32 on the machine of the first table, "
-        "{rates[1]:.0f} on that of the second) float32 reaches {one[least]:.2f} to {one[most]:.2f} with one series and "
+        "multiply matrices in float32 at {rates[0]:.0f} (first table) and {rates[1]:.0f} GFLOP/s (second). In float32 "
+        "the runtime reaches a share of {one[least]:.2f} to {one[most]:.2f} of that with one series and "
         "{many[least]:.2f} to {many[most]:.2f} with 32",
         achieved,
         also=("runtime-mini-small",),

@@ -224,10 +224,4 @@ CLAIMS: tuple[Claim, ...] = (
         Prose("docs/howto/choosing.md", "table2-bundled-bolt", f"| {name} | {_SCORES}", chosen(method, size))
         for name, method, size in _CHOOSING
     ),
-    Prose(
-        "docs/howto/heal.md",
-        "table2-bundled-bolt",
-        "150 steps give a WQL of {WQL[median]:.3f} ({WQL[min]:.3f}–{WQL[max]:.3f})",
-        point("joint+healed", 0.075),
-    ),
 )

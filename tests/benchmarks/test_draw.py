@@ -82,14 +82,14 @@ def test_the_resumed_run_is_drawn_behind_the_killed_one(draw: ModuleType) -> Non
 def test_the_figure_has_medians_of_what_was_reached(draw: ModuleType) -> None:
     def point(seed: int, wql: float) -> dict[str, Any]:
         form = {"parameters": 0.25, "bytes": 0.2, "WQL": wql} | ({} if seed else {"time": {"32": 0.6}})
-        form |= {"worst": {"WQL": ["hours", wql + 1]}}
+        form |= {"WQL_interval": [wql - 0.1, wql + 0.2], "worst": {"WQL": ["hours", wql + 1]}}
         return {"road": "joint", "size": 0.25, "seed": seed, "storages": {"float": form, "int8": form}}
 
     lost = {"road": "heads", "size": 0.25, "seed": 0, "out_of_reach": "too small"}
     result = {"points": [point(0, 1.0), point(1, 1.3), point(2, 1.1), lost]}
     found = draw.by_road(result, "float", "time", "WQL")
-    assert found == {"joint": [{"at": 0.6, "up": {"median": 1.1, "min": 1.0, "max": 1.3}}]}
-    assert draw.by_road(result, "int8", "bytes", "worst")["joint"][0]["up"]["median"] == 2.1
+    assert found == {"joint": [{"at": 0.6, "up": 1.1, "low": 0.9, "high": 1.5}]}
+    assert draw.by_road(result, "int8", "bytes", "worst") == {"joint": [{"at": 0.2, "up": 2.1}]}
     assert [line.get_label() for line in draw.roads(result).axes[0].lines[:1]] == ["joint"]
 
 

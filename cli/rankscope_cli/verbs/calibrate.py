@@ -36,7 +36,8 @@ def run(
             "--calibration",
             "SET",
             "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated, @C at the end for "
-            "histories of C values (default: mixture:256, or mixture:1024 for patch models, of at most 512 values); "
+            "histories of C values (default: mixture:256, or mixture:1024 for patch models and more for large "
+            "Chronos-Bolt, of at most 512 values); "
             "text:FILE or text:FILE:N for text models.",
             short="-c",
         ),

@@ -129,7 +129,8 @@ def run(
             "--calibration",
             "SET|FILE",
             "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated, @C at the end for "
-            "histories of C values (default: mixture:256, or mixture:1024 for patch models, of at most 512 values); "
+            "histories of C values (default: mixture:256, or mixture:1024 for patch models and more for large "
+            "Chronos-Bolt, of at most 512 values); "
             "text:FILE for text models; or moments saved by calibrate.",
             short="-c",
         ),
@@ -203,8 +204,8 @@ def run(
 
     --dtype sets the dtype of the stored weights (default: unchanged). --storage int8 combines with every method and
     size; --dtype then applies to the remaining weights. --max-loss searches over sizes and keeps the smallest model
-    whose measured loss is within the limit; the result is only as representative as the series. --latency times
-    models of the shapes in question until one fits; it holds for this machine and --batch.
+    whose loss is, with 95 % confidence, within the limit; the result is only as representative as the series.
+    --latency times models of the shapes in question until one fits; it holds for this machine and --batch.
 
     The output folder has all options in recipe.yaml; compress MODEL --recipe FILE makes the same model again.
 
