@@ -1,4 +1,4 @@
-"""What training does to scores, ranks and compressibility: from snapshots of a GPU run."""
+"""What training does to scores, ranks, compressibility (from snapshots of a GPU run) and to the use of groups."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from claims.intervals import interval
 from claims.records import DEV, Block, Claim, Document, Prose, Result, table
 
 NAME = "snapshots-bundled-bolt"
+GROUPS = "groups-bundled-2"
 PAGE = "docs/benchmarks.md"
 RESULTS: tuple[Result, ...] = (
     Result(NAME, f"benchmarks/snapshots.py gpu-out/bundled-bolt {DEV}", minutes=60, older=True),
+    Result(GROUPS, "benchmarks/groups.py bundled-2", minutes=2),
 )
 
 
@@ -22,6 +24,19 @@ def snapshots(found: Document) -> str:
             costs = (interval(row["forms"][ratio], metric) for ratio in ratios)
             cells.append([f"{row['series']:,}", metric, f"{row['over_naive'][metric]:.3f}", *costs])
     return table(("series seen", "metric", "over seasonal naive", *(f"at {ratio}" for ratio in ratios)), cells)
+
+
+def groups(found: Document) -> str:
+    """Loss beside the rest of the group over that alone, a row a kind."""
+    rows = (
+        [kind, "{:.3f} ({:.3f}–{:.3f})".format(one["ratio"], *one["interval"])] for kind, one in found["kinds"].items()
+    )
+    return table(("kind of group", "loss with the group / alone"), rows)
+
+
+def unused(found: Document) -> bool:
+    """No kind of group changes the loss by 2 %."""
+    return all(abs(one["ratio"] - 1) < 0.02 for one in found["kinds"].values())
 
 
 def values(found: Document) -> Document:
@@ -53,6 +68,9 @@ def less(now: Document, then: Document) -> bool:
 
 CLAIMS: tuple[Claim, ...] = (
     Block(PAGE, NAME, (NAME,), snapshots),
+    Block("docs/howto/train.md", GROUPS, (GROUPS,), groups),
+    Prose("docs/howto/train.md", GROUPS, "**`bundled-2` makes no use of its group.**", holds=unused),
+    Prose("README.md", GROUPS, "The bundled Chronos-2 makes no use of covariates or of other series", holds=unused),
     Prose(
         PAGE,
         NAME,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -163,10 +163,6 @@ ComputeDtype = Annotated[
         "Compute dtype (default: as stored; float32 on a CPU that has no instructions for that).",
         RUNTIME,
     ),
-]
-Float32 = Annotated[
-    Literal["float32"] | None,
-    choice("--dtype", Literal["float32"], "Number format of the model; spectra are computed in float64.", RUNTIME),
 ]
 TrainingDtype = Annotated[
     choices.TrainingDtype | None,

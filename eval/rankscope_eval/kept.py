@@ -39,8 +39,17 @@ def check_run(models: Sequence[Any], kept: str | Path | None, resume: bool, marg
 def open_all(
     models: Sequence[Any], baseline: Any, how: Forecasting, open_one: Callable[[Any, Forecasting], Model]
 ) -> list[Model]:
-    """Open models and the baseline, each once; a revision is the models' and not the baseline's."""
+    """Open models and the baseline, each once; a revision is the models' and not the baseline's.
+
+    Raises:
+        OptionError: the baseline is one of the models, which are of a revision.
+    """
     named = {model_name(one): one for one in models}
+    if how.revision is not None and model_name(baseline) in named:
+        raise OptionError(
+            f"the baseline {model_name(baseline)} is also evaluated, at revision {how.revision}, under the same name: "
+            "download that revision into a folder, and give the folder in its place."
+        )
     opened = [open_one(one, how) for one in named.values()]
     if model_name(baseline) not in named:
         opened.append(open_one(baseline, replace(how, revision=None)))

@@ -21,7 +21,7 @@ from rankscope.engine import Progress
 from rankscope.engine.pool import Tick
 from rankscope.errors import DataError, one_line
 from rankscope.io import codec
-from rankscope.io.atomic import atomic_file
+from rankscope.io.atomic import atomic_file, sweep
 from rankscope.io.run_store import RunStore
 
 
@@ -168,8 +168,7 @@ def write_state(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, A
         tensors: on the CPU.
         about: anything that JSON holds.
     """
-    for half in path.parent.glob(f".{path.name}.*"):  # of a run that was killed meanwhile
-        half.unlink()
+    sweep(path.parent, path.name)  # of a run that was killed meanwhile
     with atomic_file(path) as work:
         save_file(dict(tensors), work, metadata={_ABOUT: json.dumps(about)})
 

@@ -53,7 +53,7 @@ def welch(first: Spread, second: Spread) -> float | None:
     >>> round(welch(Spread(2.161, 0.023, 5), Spread(2.155, 0.019, 20)) or 0, 3)
     0.611
     """
-    if first.n < 2 or second.n < 2 or not first.std or second.std is None:
+    if first.n < 2 or second.n < 2 or not first.std or not second.std:
         return None
     found = stats.ttest_ind_from_stats(
         first.mean, first.std, first.n, second.mean, second.std, second.n, equal_var=False

@@ -41,7 +41,10 @@ def test_a_training_that_was_put_back_goes_on_as_it_would_have(tmp_path):
     steps(whole, adam, 5)
     first, adam = made(0)
     steps(first, adam, 3)
+    left = tmp_path / "a" / ".state.a1b2c3d4.partial"  # of a run that was killed while it wrote
+    left.mkdir(parents=True)
     write_state(tmp_path / "a" / "state", training_tensors(first, adam), {"epoch": 3})
+    assert not left.exists()
     other, adam = made(1)
     found = read_state(tmp_path / "a" / "state")
     assert found is not None

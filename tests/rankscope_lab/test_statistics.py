@@ -158,6 +158,7 @@ def test_welch_needs_two_numbers_and_a_spread() -> None:
     published = Spread(2.0, 0.1, 20)
     for ours in (Spread(math.nan, None, 0), Spread(2.0, None, 1), Spread(2.0, 0.0, 5)):
         assert welch(ours, published) is None
+        assert welch(published, ours) is None
     assert welch(Spread(2.0, 0.1, 5), Spread(2.0, None, 20)) is None
 
 

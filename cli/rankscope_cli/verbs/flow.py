@@ -39,7 +39,6 @@ def run(
     force: opt.Force = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
-    dtype: opt.Float32 = None,
     revision: opt.Revision = None,
     seed: opt.Seed = 0,
     debug: opt.Debug = False,

@@ -100,7 +100,7 @@ def run(
     specs = audit_runs(asked)
     if data is None and not show and needs_etth1(_unmade(out, specs, force)):
         raise OptionError("these tables need ETTh1: add --data PATH/ETTh1.csv, or --show for existing runs.")
-    named = "cuda" if device == "cuda" else "cpu"
+    named = "cuda" if device.startswith("cuda") else "cpu"
     place = named if engine == "ray" else resolve_device(device)  # with Ray, devices belong to the cluster
     if jobs is None:  # one per core on a CPU; a GPU is shared by stacking seeds
         jobs = 0 if engine == "ray" or place == "cpu" else 1

@@ -87,7 +87,8 @@ def run(
     from rankscope.engine.device import resolve_device
     from rankscope.train import sweeps
 
-    resolve_device("cpu" if engine == "ray" and device == "cuda" else device)  # with Ray, devices belong to the cluster
+    cluster = engine == "ray" and device.startswith("cuda")  # there devices belong to the cluster
+    resolve_device("cpu" if cluster else device)
     spec = sweeps.find_sweep(sweep)
     how = sweeps.Engine(engine, jobs=jobs, address=address, device=device)
     read = reading(input is not None, INPUT, freq, id_column, time_column, target_column)

@@ -90,7 +90,8 @@ class Case:
         >>> Case("bundled", "stock", "bfloat16").label
         'bundled:stock:bfloat16'
         """
-        return ":".join([self.model, self.runtime, *([self.dtype] if self.dtype else [])])
+        model = self.model if self.revision is None else f"{self.model}@{self.revision}"
+        return ":".join([model, self.runtime, *([self.dtype] if self.dtype else [])])
 
 
 def read_case(text: str, *, runtime: str = "auto", dtype: str | None = None, revision: str | None = None) -> Case:

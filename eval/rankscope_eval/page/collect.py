@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from rankscope.io.checksum import checksum
 from rankscope.train.run_folder import SUFFIX
 from rankscope_eval.page.documents import KINDS, Document
 from rankscope_eval.report import METRICS, EvalReport, EvalRow, summarise
+from rankscope_eval.verdict import MARGIN
 
 PAGES = (".html", ".htm")
 """Endings of pages."""
@@ -184,14 +185,19 @@ def _scores(path: str, raw: bytes) -> Document | Unused:
         rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
         if not rows or list(rows[0])[: len(_SCORES)] != _SCORES:
             return Unused(path, "no table of scores: its first columns are not dataset, model, MASE, WQL")
-        read = tuple(_row(row) for row in rows)
+        read, first = tuple(_row(row) for row in rows), rows[0]
+        seed, samples, size, most = (
+            int(first.get(name) or 0) for name in ("seed", "num_samples", "batch_size", "max_series")
+        )
+        margin = float(first.get("margin") or 0) or None
     except (ValueError, TypeError, csv.Error) as error:
         return Unused(path, f"damaged: a table of scores, but {_brief(error)}", damaged=True)
-    first, models = rows[0], list(dict.fromkeys(row.model for row in read))
-    baseline = first.get("baseline") or ""
-    seed, samples, size = (int(first.get(name) or 0) for name in ("seed", "num_samples", "batch_size"))
-    summary = summarise(read, [one for one in models if one != baseline], baseline) if baseline in models else ()
-    report = EvalReport(Path(path).name, baseline, seed, samples, size, None, math.nan, read, summary)
+    models, baseline = list(dict.fromkeys(row.model for row in read)), first.get("baseline") or ""
+    others = [one for one in models if one != baseline]
+    summary = summarise(read, others, baseline, margin or MARGIN) if baseline in models else ()
+    report = EvalReport(Path(path).name, baseline, seed, samples, size, most or None, math.nan, read, summary)
+    dtype, runtime, revision = (first.get(name) or None for name in ("dtype", "runtime", "revision"))
+    report = replace(report, dtype=dtype, runtime=runtime, revision=revision, margin=margin)
     return Document(path, "eval", "scores as CSV", report, None, None, *_print(raw))
 
 

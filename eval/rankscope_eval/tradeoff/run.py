@@ -21,7 +21,16 @@ from rankscope.compress.heal import HealConfig, HealReport, heal
 from rankscope.compress.options import needs_calibration, validate_ratio
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
-from rankscope.errors import CheckpointError, DataError, FamilyError, OptionError, check_count, unknown_choice
+from rankscope.errors import (
+    CheckpointError,
+    DataError,
+    FamilyError,
+    OptionError,
+    OutputError,
+    RankscopeError,
+    check_count,
+    unknown_choice,
+)
 from rankscope.measure.tradeoff import (
     DONE,
     FAILED,
@@ -236,6 +245,11 @@ class _Run:
         except (OptionError, FamilyError) as error:
             shutil.rmtree(self.folder.work, ignore_errors=True)
             return replace(point, state=OUT_OF_REACH, reason=str(error)), {}
+        except OutputError:
+            raise
+        except RankscopeError as error:  # a healing that diverged, moments that are not numbers
+            shutil.rmtree(self.folder.work, ignore_errors=True)
+            return replace(point, state=FAILED, reason=str(error)), {}
         point = replace(point, allocation=made.allocation)
         try:
             measures, scores, sums = self.scorer.compare(self.folder.work, original, progress)

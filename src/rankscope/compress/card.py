@@ -23,12 +23,15 @@ _FLAGS = {
     "train": "--train",
     "files": "--input",
     "freq": "--freq",
+    "precision": "--dtype",
     "truth": "--truth",
     "learning_rate": "--learning-rate",
     "batch_size": "--batch-size",
     "seed": "--seed",
 }
 """Options of a healing by the fields of their config, for the command of a card."""
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+"""Values of ``--dtype`` by the precisions of a training."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -106,8 +109,8 @@ def _compression(report: CompressReport, name: str, healed: bool) -> Iterator[st
             f"Method `{report.method}`, allocation `{report.allocation}`{seen}{refined}. [{RECIPE}]({RECIPE}) has all "
             f"options and the release, [{REPORT}]({REPORT}) the rank and the error of every matrix. {again}"
         )
-    command = f"{shlex.quote(report.model)} --recipe {name}/{RECIPE} --out {name}-again"
-    yield f"```console\n$ rankscope compress {command}\n```"
+    words = [report.model, "--recipe", f"{name}/{RECIPE}", "--out", f"{name}-again"]
+    yield f"```console\n$ rankscope compress {shlex.join(words)}\n```"
     yield from report.notes
 
 
@@ -121,19 +124,21 @@ def _healings(last: HealReport, student: str | None) -> Iterator[str]:
         for name, flag in _FLAGS.items():
             value = one["options"][name]
             if value not in (None, [], getattr(HealConfig, name)):
-                words += [flag, ",".join(value) if isinstance(value, list) else value]
+                words += [flag, ",".join(value) if isinstance(value, list) else _DTYPES.get(value, value)]
+        for column, value in (one["options"].get("columns") or {}).items():
+            words += [] if value is None else [f"--{column}-column", value]
         place = f"{place.rstrip('/')}-healed"
         commands.append(f"$ rankscope heal {shlex.join(map(str, words))} --out {shlex.quote(place)}")
     yield f"[{FILE}]({FILE}) has all options. Again:\n\n```console\n" + "\n".join(commands) + "\n```"
 
 
 def _cost(report: CompressReport | None, model: str, family: Family, name: str) -> Iterator[str]:
-    quoted = shlex.quote(model)
+    quoted, made = shlex.quote(model), shlex.quote(name)
     yield "## Accuracy"
     if report is not None and report.search is not None:
         search = report.search
         yield f"{search.measure}: {search.score:.4f}, at most {1 + search.max_loss:g} was allowed."
     if family.forecastable:
-        yield f"WQL and MASE beside the original's:\n\n```console\n$ rankscope eval {name} --baseline {quoted}\n```"
+        yield f"WQL and MASE beside the original's:\n\n```console\n$ rankscope eval {made} --baseline {quoted}\n```"
     else:
         yield f"Log-perplexity by size:\n\n```console\n$ rankscope table2 {quoted} --text FILE --out table/\n```"

@@ -72,7 +72,7 @@ def basis(
         ridge: regularisation of C.
         gradient_ridge: regularisation of G.
     """
-    if not float(gradients.trace()) > 0:  # nothing is read here that moves an answer
+    if float(gradients.trace()) == 0:  # nothing is read here that moves an answer
         gradients = torch.eye(len(gradients), dtype=torch.float64) * torch.finfo(torch.float32).tiny
     right, _ = symmetric_root(second, ridge)
     root, values = symmetric_root(gradients, gradient_ridge)

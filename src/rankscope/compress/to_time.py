@@ -194,7 +194,7 @@ def _by_price(
         prepared = priced(replace(prepared, how=replace(prepared.how, prices=prices)))
     asked, plan, steps = _fitting(_Priced(prepared), timer, most, place, tell)
     prepared = replace(prepared, how=replace(prepared.how, budget=Budget(TIME, asked)))
-    return write_folder(prepared, plan, place / "found"), steps
+    return replace(write_folder(prepared, plan, place / "found"), asked={TIME: most}), steps
 
 
 def _by_size(

@@ -38,10 +38,10 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """Errors of the system for a disk that is full, read-only or broken."""
 PARTIAL = ".partial"
 """Ends the names of folders in which something is being written."""
-_DRAWN = r"[a-z0-9_]{8}"
+_DRAWN = r"[0-9a-f]{8}"
 """Pattern of what is drawn between the target's name and `PARTIAL`."""
 _NAME = 100
-"""Characters of a target's name in that of its partial folder."""
+"""Bytes of a target's name in that of its partial folder."""
 
 
 def refuse_existing(target: Path | str, force: bool, *, file: bool = False) -> None:
@@ -214,14 +214,18 @@ def _made(path: Path) -> tuple[Path, int | None]:
 
 def _partial(path: Path) -> Path:
     """Make a folder of a new name beside ``path``; readable by all that the umask lets, unlike `tempfile.mkdtemp`'s."""
-    made = path.with_name(f".{path.name[:_NAME]}.{secrets.token_hex(4)}{PARTIAL}")
+    made = path.with_name(f".{_short(path.name)}.{secrets.token_hex(4)}{PARTIAL}")
     made.mkdir()
     return made
 
 
+def _short(name: str) -> str:
+    return os.fsencode(name)[:_NAME].decode("utf-8", "ignore")
+
+
 def sweep(folder: Path, target: str | None = None) -> None:
     """Remove what killed processes left of earlier writes into a folder: to any file or folder in it, or to one."""
-    stem = ".+" if target is None else re.escape(target[:_NAME])
+    stem = ".+" if target is None else re.escape(_short(target))
     ours = re.compile(rf"\.{stem}\.{_DRAWN}{re.escape(PARTIAL)}", re.DOTALL)
     for path in [path for path in folder.glob(f".*{PARTIAL}") if ours.fullmatch(path.name)]:
         with contextlib.suppress(OSError):

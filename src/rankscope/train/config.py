@@ -321,7 +321,7 @@ class PretrainConfig:
         if self.mixture.group_share and not self.family_record.grouped:
             raise OptionError(
                 f"mixture.group_share is {self.mixture.group_share}: {self.family_record.title} reads every series "
-                "alone, leave it out."
+                "alone: give family chronos-2, or leave it out."
             )
         if self.weights and (self.low_rank is not None or self.embedding.source != "random"):
             raise OptionError("weights gives the whole network a start: low_rank and embedding.source have no place.")

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from huggingface_hub import ModelCard
 
@@ -13,6 +14,7 @@ from rankscope import open_checkpoint
 from rankscope.compress import CompressOptions, compress, compress_to_loss
 from rankscope.compress.card import CARD
 from rankscope.compress.heal import HealConfig, heal
+from rankscope.series import Columns
 
 FEW = {"calibration": "mixture:8", "probe": "mixture:4"}
 
@@ -71,11 +73,20 @@ def test_a_search_says_what_was_measured(bolt_folder: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_every_healing_has_its_line(bolt_folder: Path, tmp_path: Path) -> None:
     compress(bolt_folder, CompressOptions(eps=0.3), out=tmp_path / "small")
-    heal(tmp_path / "small", bolt_folder, HealConfig(steps=2, batch_size=4), out=tmp_path / "once", device="cpu")
+    (tmp_path / "my sales.csv").write_text(
+        "shop,time,sold\n" + "".join(f"a,{day:%Y-%m-%d},{day.day}\n" for day in pd.date_range("2024-01-01", periods=99))
+    )
+    columns, files = Columns(id="shop", target="sold"), (str(tmp_path / "my sales.csv"),)
+    first = HealConfig(steps=2, batch_size=4, files=files, columns=columns, precision="fp32")
+    heal(tmp_path / "small", bolt_folder, first, out=tmp_path / "once", device="cpu")
     heal(tmp_path / "once", bolt_folder, HealConfig(steps=3, batch_size=4), out=tmp_path / "twice", device="cpu")
     card = (tmp_path / "twice" / CARD).read_text()
     assert re.findall(r"Healed by distillation from `.*`: (\d+) steps", card) == ["2", "3"]
     assert "# twice\n" in card
     how = f"--teacher {bolt_folder} --steps"
-    assert f"$ rankscope heal twice-again {how} 2 --batch-size 4 --out twice-again-healed\n" in card
+    line = next(line for line in card.splitlines() if line.startswith(f"$ rankscope heal twice-again {how} 2"))
+    assert f"--input '{files[0]}'" in line
+    assert line.endswith(
+        "--dtype float32 --batch-size 4 --id-column shop --target-column sold --out twice-again-healed"
+    )
     assert f"$ rankscope heal twice-again-healed {how} 3 --batch-size 4 --out twice-again-healed-healed\n" in card

@@ -22,7 +22,7 @@ from rankscope.compress.sensitivity import probed, scores, unit_of
 from rankscope.compress.slicing import Slicing, plan_widths, write_sliced
 from rankscope.compress.stream import Basis, StreamTap, basis, measure
 from rankscope.engine import silent
-from rankscope.errors import CheckpointError, OptionError, OutputError
+from rankscope.errors import CheckpointError, DataError, OptionError, OutputError
 from rankscope.families import HeadWidth
 from rankscope.families.stream import points, read_widths, sliced
 
@@ -282,6 +282,8 @@ def test_no_projection_of_that_rank_loses_less(seed: int, width: int) -> None:
 def test_a_stream_that_no_answer_reads_is_worth_nothing() -> None:
     second, _ = moments(0)
     assert float(basis(second, torch.zeros(7, 7, dtype=torch.float64)).sigma.max()) < 1e-12
+    with pytest.raises(DataError):
+        basis(second, torch.full((7, 7), torch.nan, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("kind", ["chronos-t5", "chronos-bolt"])

@@ -26,7 +26,7 @@ from rankscope.compress.recipe import RECIPE
 from rankscope.compress.write import COMPANIONS, REPORT
 from rankscope.errors import OutputError
 from rankscope.io import atomic
-from rankscope.io.atomic import atomic_file, atomic_folder, publish_folder, refuse_existing, sweep
+from rankscope.io.atomic import _partial, atomic_file, atomic_folder, publish_folder, refuse_existing, sweep
 from rankscope.train.data.shard_files import INDEX
 from rankscope.train.logs import LOSSES, SCORES, TENSORBOARD
 from rankscope.train.recipe import RECORD, RUN
@@ -395,6 +395,16 @@ def test_writing_a_folder_sweeps_what_is_left_of_another_try(tmp_path: Path) -> 
     (tmp_path / ".out.a1b2c3d4.partial").mkdir()
     with atomic_folder(tmp_path / "out"):
         assert not (tmp_path / ".out.a1b2c3d4.partial").exists()
+
+
+@pytest.mark.parametrize("name", ["é" * 120 + ".json", "売" * 82 + ".json", "a" * 250], ids=["two", "three", "one"])
+def test_the_longest_names_that_the_file_system_takes_are_written(name: str, tmp_path: Path) -> None:
+    left = _partial(tmp_path / name)
+    with atomic_file(tmp_path / name) as work:
+        work.write_text("whole")
+    assert (tmp_path / name).read_text() == "whole"
+    sweep(tmp_path, name)
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("target", [None, "eval"])

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from rankscope.errors import DataError, RankscopeError
+from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope_cli.benchmark_tables import show_fev
 from rankscope_eval import Forecasting
 from rankscope_eval.fev_suite import LISTS, evaluate_fev, models, read_tasks
@@ -354,3 +354,5 @@ def test_a_revision_is_the_models_and_not_the_baselines(
     monkeypatch.setattr("rankscope_eval.fev_suite.run.open_fev_forecaster", noted)
     evaluate_fev(["mine"], suite(), Forecasting(revision="v1"), baseline="theirs")
     assert asked == {"mine": "v1", "theirs": None}
+    with pytest.raises(OptionError, match="mine is also evaluated, at revision v1"):
+        evaluate_fev(["mine"], suite(), Forecasting(revision="v1"), baseline="mine")

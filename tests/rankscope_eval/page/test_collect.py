@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -145,8 +146,10 @@ def test_a_damaged_checkpoint_is_named(results: Path, one_document: Callable[...
 
 
 def test_the_csv_that_an_evaluation_writes_is_a_table_of_scores(one_document: Callable[..., Path], scores: Any) -> None:
-    report = codec.parse(EvalReport, scores())
+    told = {"max_series": 20, "dtype": "bfloat16", "runtime": "fast", "revision": "v1", "margin": 0.05}
+    report = dataclasses.replace(codec.parse(EvalReport, scores()), **told)
     (found,) = collect(one_document(report.to_csv(), "scores.csv")).documents
+    assert {name: getattr(found.content, name) for name in told} == told
     names = ("benchmark", "dataset", "model", "MASE", "WQL", "SQL", "coverage", "series", "windows")
 
     def held(rows: Any) -> set[tuple[Any, ...]]:

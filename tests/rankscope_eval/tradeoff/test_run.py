@@ -323,6 +323,17 @@ def test_a_model_that_cannot_be_scored_fails_alone(sampling_folder: Path, tmp_pa
     assert report.failed == report.points[:1]
 
 
+def test_a_healing_that_diverges_fails_alone(sampling_folder: Path, tmp_path, options, monkeypatch) -> None:
+    def diverged(*_: Any, **__: Any) -> Any:
+        raise RankscopeError("the loss is NaN at step 3.")
+
+    monkeypatch.setattr("rankscope_eval.tradeoff.run.heal", diverged)
+    grid = Grid((0.6,), ("svd", "svd+healed"), seeds=(0,), heal_steps=3)
+    report = run_table2(sampling_folder, tmp_path / "out", grid=grid, options=options)
+    states = {point.method: (point.state, point.reason) for point in report.points}
+    assert states == {"svd": (DONE, ""), "svd+healed": (FAILED, "the loss is NaN at step 3.")}
+
+
 @pytest.mark.slow
 def test_text_models_are_scored_on_a_text(t5_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text(" ".join(str(2 + (7 * n * n + n // 9) % 61) for n in range(1400)))
