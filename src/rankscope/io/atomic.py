@@ -38,7 +38,7 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """Errors of the system for a disk that is full, read-only or broken."""
 PARTIAL = ".partial"
 """Ends the names of folders in which something is being written."""
-_DRAWN = r"[0-9a-f]{8}"
+_DRAWN = r"[a-z0-9_]{8}"
 """Pattern of what is drawn between the target's name and `PARTIAL`."""
 _NAME = 100
 """Bytes of a target's name in that of its partial folder."""
