@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rankscope.checkpoints import Checkpoint
     from rankscope_eval import Forecasting
 
-TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
-"""Training ``--dtype`` → value of the config's ``precision``."""
 OUTPUT, RUNTIME, SCORES, SPREAD, SERIES = "Output", "Runtime", "Scores", "Execution", "Input series"
 """Help panels shared by several verbs."""
 _WIDEST = 24
@@ -291,7 +289,7 @@ def refuse_cuda(device: str, why: str) -> None:
 
 def training_precision(dtype: choices.TrainingDtype | None) -> str | None:
     """Map a training ``--dtype`` to the config's ``precision``; None stays None."""
-    return None if dtype is None else TRAINING_PRECISIONS[dtype]
+    return None if dtype is None else choices.TRAINING_PRECISIONS[dtype]
 
 
 def open_model(model: str | None, revision: str | None = None) -> Checkpoint:

@@ -34,6 +34,8 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 TrainingDtype = Literal["float32", "bfloat16"]
 """Formats that matrix products of a training may be rounded to."""
+TRAINING_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
+"""Value of a training's ``precision`` by its ``--dtype``."""
 PRECISIONS = ("auto", "fp32", "bf16")
 """Their names in configs of runs; ``auto`` is bf16 on GPUs that have it, and on processors that are faster with it."""
 

@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -195,9 +195,11 @@ def _scores(path: str, raw: bytes) -> Document | Unused:
     models, baseline = list(dict.fromkeys(row.model for row in read)), first.get("baseline") or ""
     others = [one for one in models if one != baseline]
     summary = summarise(read, others, baseline, margin or MARGIN) if baseline in models else ()
-    report = EvalReport(Path(path).name, baseline, seed, samples, size, most or None, math.nan, read, summary)
-    dtype, runtime, revision = (first.get(name) or None for name in ("dtype", "runtime", "revision"))
-    report = replace(report, dtype=dtype, runtime=runtime, revision=revision, margin=margin)
+    report = EvalReport(
+        Path(path).name, baseline, seed, samples, size, most or None, math.nan, read, summary,
+        dtype=first.get("dtype") or None, runtime=first.get("runtime") or None,
+        revision=first.get("revision") or None, margin=margin,
+    )  # fmt: skip
     return Document(path, "eval", "scores as CSV", report, None, None, *_print(raw))
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from rankscope.choices import TRAINING_PRECISIONS
 from rankscope.compress.heal.config import FILE, HealConfig, HealReport
 from rankscope.compress.heal.config import read_report as read_healing
 from rankscope.compress.recipe import RECIPE
@@ -30,8 +31,7 @@ _FLAGS = {
     "seed": "--seed",
 }
 """Options of a healing by the fields of their config, for the command of a card."""
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-"""Values of ``--dtype`` by the precisions of a training."""
+_DTYPES = {precision: dtype for dtype, precision in TRAINING_PRECISIONS.items()}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -126,7 +126,8 @@ def _healings(last: HealReport, student: str | None) -> Iterator[str]:
             if value not in (None, [], getattr(HealConfig, name)):
                 words += [flag, ",".join(value) if isinstance(value, list) else _DTYPES.get(value, value)]
         for column, value in (one["options"].get("columns") or {}).items():
-            words += [] if value is None else [f"--{column}-column", value]
+            if value is not None:
+                words += [f"--{column}-column", value]
         place = f"{place.rstrip('/')}-healed"
         commands.append(f"$ rankscope heal {shlex.join(map(str, words))} --out {shlex.quote(place)}")
     yield f"[{FILE}]({FILE}) has all options. Again:\n\n```console\n" + "\n".join(commands) + "\n```"
