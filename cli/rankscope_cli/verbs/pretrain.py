@@ -29,7 +29,7 @@ def run(
     config: Annotated[
         str,
         opt.argument(
-            "CONFIG", "YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, student."
+            "CONFIG", "YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, bundled-2-groups, student."
         ),
     ],
     *,

@@ -154,6 +154,11 @@ def driven(
     return series[:, SPARE:], known
 
 
+def plainly_driven(rng: np.random.Generator, parts: Parts) -> Drawn:
+    """Draw targets that known covariates drive linearly, with little of their own."""
+    return driven(rng, parts, effects=["linear"], own=rng.uniform(0.02, 0.4))
+
+
 def shocks(rng: np.random.Generator, length: int) -> Float[np.ndarray, " time"]:
     """Draw rare jumps or spikes, of about unit variance."""
     found = normal(rng, 1, length)[0] * (rng.random(length) < rng.uniform(3, 20) / length)
@@ -224,7 +229,8 @@ class GroupKind:
 
 
 GROUP_KINDS: dict[str, GroupKind] = {
-    "driven": GroupKind(driven, 40.0),
+    "driven": GroupKind(driven, 30.0),
+    "plainly driven": GroupKind(plainly_driven, 10.0),
     "shared factors": GroupKind(shared_factors, 26.0),
     "leading": GroupKind(leading, 10.0),
     "unrelated": GroupKind(unrelated, 10.0),
@@ -234,7 +240,7 @@ GROUP_KINDS: dict[str, GroupKind] = {
 
 
 def grouped_series(
-    rng: np.random.Generator, parts: Parts, leaders: Int[np.ndarray, " members"]
+    rng: np.random.Generator, parts: Parts, leaders: Int[np.ndarray, " members"], plain: float = 0.0
 ) -> tuple[Members, Known]:
     """Tie components together to groups, in place of each other.
 
@@ -242,6 +248,7 @@ def grouped_series(
         rng: source of all randomness.
         parts: standardised components (series, `SPARE` + time).
         leaders: row of the first member of each group, for each of its members, which follow each other.
+        plain: fraction of groups that are plainly driven; the others are of all kinds.
 
     Returns:
         The series (series, time), and which of them are covariates with a known future.
@@ -251,8 +258,9 @@ def grouped_series(
     kinds = list(GROUP_KINDS.values())
     for first, size in zip(*np.unique(leaders, return_counts=True), strict=True):
         kind = kinds[int(rng.choice(len(kinds), p=weight / weight.sum()))]
+        draw = plainly_driven if plain and rng.random() < plain else kind.draw
         rows = first + rng.permutation(int(size))  # no place in a group means anything
-        series[rows], known[rows] = kind.draw(rng, parts[first : first + size])
+        series[rows], known[rows] = draw(rng, parts[first : first + size])
     return series, known
 
 
@@ -299,7 +307,7 @@ def group_batch(
         own, kept = rng.random(len(grouped)) < OWN_LENGTH, history_lengths(rng, len(grouped), context, mixture)
         kept = np.where(own, kept, kept[first])
         parts = _components(rng, first, kept[first] + horizon, context + horizon + SPARE, mixture, step)
-        series, known[grouped] = grouped_series(rng, parts, first)
+        series, known[grouped] = grouped_series(rng, parts, first, mixture.plain_groups_at(step))
         series = series.astype(np.float32)
         made = augment(rng, series[:, :context], series[:, context:], kept, mixture)
         history[grouped], future[grouped] = made

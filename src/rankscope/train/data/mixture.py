@@ -20,7 +20,7 @@ Source = Callable[[np.random.Generator, int, int], Series]
 """Function of (rng, n, length) that generates series."""
 
 
-CORPUS_VERSION = 3
+CORPUS_VERSION = 4
 """Version of everything that draws series here, higher by one with every change that draws others from the same seed.
 
 It is part of the settings of runs that generate series, so that none goes on with another corpus than it began with; a
@@ -64,6 +64,9 @@ class Mixture:
         group_share: fraction of series in groups that explain each other (`rankscope.train.data.groups`): targets
             with covariates, shared factors, leaders. For families that attend across series (Chronos-2).
         largest_group: most series of a group.
+        group_curriculum: optimiser steps over which the fraction of groups that are plainly driven, by their covariates
+            and hardly by anything else, decreases from 1 to that of the corpus: without them, group attention is not
+            learnt in a short training.
         growth_share: fraction of short series of smooth growth (`rankscope.train.data.structured.growth_series`),
             replacing any others.
     """
@@ -81,6 +84,7 @@ class Mixture:
     short_batches: float = 0.0
     group_share: float = 0.0
     largest_group: int = 8
+    group_curriculum: int = 0
     growth_share: float = 0.0
     columns: Columns | None = None
     freq: str | None = None
@@ -95,8 +99,9 @@ class Mixture:
             raise OptionError(f"mixture.shortest is {self.shortest}: it must be at least 1.")
         if self.largest_group < 2:
             raise OptionError(f"mixture.largest_group is {self.largest_group}: a group has at least 2 series.")
-        if self.curriculum < 0:
-            raise OptionError(f"mixture.curriculum is {self.curriculum}: it is a number of steps.")
+        for name in ("curriculum", "group_curriculum"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"mixture.{name} is {getattr(self, name)}: it is a number of steps.")
         if self.concentration <= 0:
             raise OptionError(f"mixture.concentration is {self.concentration}: it must be above 0.")
         if bool(self.files) != (self.file_share > 0):
@@ -111,7 +116,7 @@ class Mixture:
         >>> Mixture(seasonal_share=0.5, curriculum=100).seasonal_share_at(50)
         0.75
         """
-        return self._falling(self.seasonal_share, step)
+        return _falling(self.seasonal_share, step, self.curriculum)
 
     def draw_context(self, rng: np.random.Generator, context: int, step: int, multiple: int = 1) -> int:
         """Draw the context length of a batch: ``context``, or shorter for some batches.
@@ -126,15 +131,24 @@ class Mixture:
         [64, 128, 256]
         """
         halvings = max(0, (context // SHORTEST_CONTEXT).bit_length() - 1)
-        if not halvings or not self.short_batches or rng.random() >= self._falling(self.short_batches, step):
+        if not halvings or not self.short_batches or rng.random() >= _falling(self.short_batches, step, self.curriculum):
             return context
         shorter = context >> int(rng.integers(1, halvings + 1))
         return -(-shorter // multiple) * multiple
 
-    def _falling(self, share: float, step: int) -> float:
-        """Return the fraction at a step, decreasing from 1 to ``share`` during the curriculum."""
-        left = max(0.0, 1 - step / self.curriculum) if self.curriculum else 0.0
-        return share + (1 - share) * left
+    def plain_groups_at(self, step: int) -> float:
+        """Return the fraction of groups that are plainly driven at an optimiser step, beside those of the corpus.
+
+        >>> Mixture(group_curriculum=100).plain_groups_at(75)
+        0.25
+        """
+        return _falling(0.0, step, self.group_curriculum)
+
+
+def _falling(share: float, step: int, steps: int) -> float:
+    """Return the fraction at a step, decreasing from 1 to ``share`` over a curriculum of ``steps``."""
+    left = max(0.0, 1 - step / steps) if steps else 0.0
+    return share + (1 - share) * left
 
 
 def corpus_batch(
