@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 
 from rankscope.errors import OptionError
 from rankscope.train.config import ModelShape, PretrainConfig
+from rankscope.train.data import groups
 from rankscope.train.data.groups import (
     EFFECTS,
     GROUP_KINDS,
     SPARE,
+    GroupKind,
     cointegrated,
     driven,
     group_batch,
     group_layout,
     leading,
+    plainly_driven,
     shared_factors,
     sums,
 )
@@ -164,6 +167,25 @@ def test_every_kind_draws_finite_series_and_leaves_something_to_forecast(kind, m
         assert not known.all()
 
 
+def test_a_curriculum_begins_with_plainly_driven_groups(monkeypatch):
+    """Nothing is known of the groups of the corpus here, so that plainly driven ones can be told apart."""
+    monkeypatch.setattr(groups, "GROUP_KINDS", {"sums": GroupKind(sums, 1.0)})
+    mixture = dataclasses.replace(MIXTURE, group_share=1.0, largest_group=2, group_curriculum=100)
+    for step, share in ((0, 1.0), (70, 0.3), (100, 0.0), (5000, 0.0)):
+        _, _, leaders, known = group_batch(np.random.default_rng(step), 2000, 2000, 64, 16, mixture, None, None, step)
+        plain = known.sum() / len(np.unique(leaders))
+        assert abs(plain - share) <= 5 * (share * (1 - share) / 1000) ** 0.5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_plainly_driven_targets_follow_their_covariates(seed):
+    series, known = plainly_driven(np.random.default_rng(seed), own := parts(seed, 4))
+    basis = np.vstack([series[known], np.ones(LENGTH)]).T
+    for row in np.flatnonzero(~known):
+        left = series[row] - basis @ np.linalg.lstsq(basis, series[row], rcond=None)[0]
+        assert 0 < left.std() <= 0.4 * own[row, SPARE:].std()
+
+
 def test_known_covariates_reach_the_future_and_nothing_else_does():
     stream, collate = SeriesStream(CONFIG, None), GroupCollator(8)
     some = 0
@@ -245,6 +267,7 @@ def test_runs_from_before_there_were_groups_go_on(tmp_path):
     [
         ("chronos-bolt", {"group_share": 0.5}, "mixture.group_share is 0.5: Chronos-Bolt reads every series alone"),
         ("chronos-2", {"group_share": 1.5}, "mixture.group_share is 1.5: it is a share, from 0 to 1."),
+        ("chronos-2", {"group_curriculum": -1}, "mixture.group_curriculum is -1: it is a number of steps."),
         ("chronos-2", {"largest_group": 1}, "mixture.largest_group is 1: a group has at least 2 series."),
     ],
 )
