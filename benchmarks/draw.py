@@ -181,11 +181,13 @@ def snapshots(found: Mapping[str, Any]) -> Figure:
         for number, ratio in enumerate(rows[0]["forms"]):
             forms = [row["forms"][ratio] for row in rows]
             look, apart = MARKS[number].kwargs(), [one * 1.06 ** (number - 1.5) for one in seen]
-            sizes.plot(apart, [form["WQL"] for form in forms], label=f"{ratio} of the parameters", **look)
+            sizes.plot(apart, [form["WQL"] for form in forms], label=ratio, **look)
             low, high = zip(*(form["WQL_interval"] for form in forms), strict=True)
             sizes.vlines(apart, low, high, color=look["color"], linewidth=0.9)
         sizes.axhline(1, color="#8a8a8a", linewidth=0.8, zorder=0)
         sizes.set_ylabel("WQL over that of\nthe whole model")
+        low, high = sizes.get_ylim()
+        sizes.set_ylim(low, high + 0.35 * (high - low))  # for the legend
         for number, role in enumerate("qkvo"):
             values = [row["ranks"][f"encoder self.{role}"]["rank"] for row in rows]
             ranks.plot(seen, values, label=f"$W_{role.upper()}$", **MARKS[number].kwargs())
@@ -194,7 +196,9 @@ def snapshots(found: Mapping[str, Any]) -> Figure:
         ranks.set_xlabel("series seen in training")
         for axis in (scores, sizes, ranks):
             axis.set_xscale("log")
-            axis.legend(loc="lower left" if axis is ranks else "upper left" if axis is sizes else "upper right")
+        scores.legend(loc="upper right")
+        sizes.legend(loc="upper center", ncols=4, title="share of the parameters")
+        ranks.legend(loc="lower left")
     return fig
 
 

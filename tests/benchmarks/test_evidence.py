@@ -57,7 +57,6 @@ SETTINGS: dict[str, list[str]] = {
         "% at 0.075,",
         "0.1-rank",
         "at 0.1 of the",
-        "at 0.15 it is",
     ],
     "docs/reference/schemas.md": ["to 0.01…100"],
     "docs/reference/scores.md": [
