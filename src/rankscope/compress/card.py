@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from rankscope.checkpoints.sources import HUB_ID
 from rankscope.choices import TRAINING_PRECISIONS
 from rankscope.compress.heal.config import FILE, HealConfig, HealReport
 from rankscope.compress.heal.config import read_report as read_healing
@@ -32,7 +32,6 @@ _FLAGS = {
 }
 """Options of a healing by the fields of their config, for the command of a card."""
 _DTYPES = {precision: dtype for dtype, precision in TRAINING_PRECISIONS.items()}
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def write_card(folder: Path, out: str | Path) -> None:
@@ -64,7 +63,7 @@ def write_card(folder: Path, out: str | Path) -> None:
 def _metadata(model: str, family: Family) -> str:
     from huggingface_hub import ModelCardData
 
-    on_hub = _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
+    on_hub = HUB_ID.match(model) is not None and not Path(model).exists()
     data = ModelCardData(
         base_model=model if on_hub else None,
         library_name="chronos-forecasting" if family.forecastable else "transformers",
