@@ -186,8 +186,8 @@ def snapshots(found: Mapping[str, Any]) -> Figure:
             sizes.vlines(apart, low, high, color=look["color"], linewidth=0.9)
         sizes.axhline(1, color="#8a8a8a", linewidth=0.8, zorder=0)
         sizes.set_ylabel("WQL over that of\nthe whole model")
-        low, high = sizes.get_ylim()
-        sizes.set_ylim(low, high + 0.35 * (high - low))  # for the legend
+        least, most = sizes.get_ylim()
+        sizes.set_ylim(least, most + 0.35 * (most - least))  # for the legend
         for number, role in enumerate("qkvo"):
             values = [row["ranks"][f"encoder self.{role}"]["rank"] for row in rows]
             ranks.plot(seen, values, label=f"$W_{role.upper()}$", **MARKS[number].kwargs())

@@ -29,7 +29,8 @@ def run(
     config: Annotated[
         str,
         opt.argument(
-            "CONFIG", "YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2, bundled-2-groups, student."
+            "CONFIG",
+            "YAML config, design folder, or a shipped one: bundled, bundled-bolt, bundled-2, bundled-2-groups, student.",
         ),
     ],
     *,

@@ -131,7 +131,9 @@ class Mixture:
         [64, 128, 256]
         """
         halvings = max(0, (context // SHORTEST_CONTEXT).bit_length() - 1)
-        if not halvings or not self.short_batches or rng.random() >= _falling(self.short_batches, step, self.curriculum):
+        if not halvings or not self.short_batches:
+            return context
+        if rng.random() >= _falling(self.short_batches, step, self.curriculum):
             return context
         shorter = context >> int(rng.integers(1, halvings + 1))
         return -(-shorter // multiple) * multiple
