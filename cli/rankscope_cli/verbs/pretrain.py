@@ -30,7 +30,7 @@ def run(
         str,
         opt.argument(
             "CONFIG",
-            "YAML config, design folder, or a shipped one: bundled, bundled-bolt, bundled-2, bundled-2-groups, student.",
+            "YAML file, design folder, or shipped config: bundled, bundled-bolt, bundled-2, bundled-2-groups, student.",
         ),
     ],
     *,
