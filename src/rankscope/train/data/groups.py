@@ -156,7 +156,7 @@ def driven(
 
 def plainly_driven(rng: np.random.Generator, parts: Parts) -> Drawn:
     """Draw targets that known covariates drive linearly, with little of their own."""
-    return driven(rng, parts, effects=["linear"], own=rng.uniform(0.02, 0.4))
+    return driven(rng, parts, effects=["linear"], own=rng.uniform(0.02, 0.2))
 
 
 def shocks(rng: np.random.Generator, length: int) -> Float[np.ndarray, " time"]:
@@ -229,8 +229,7 @@ class GroupKind:
 
 
 GROUP_KINDS: dict[str, GroupKind] = {
-    "driven": GroupKind(driven, 30.0),
-    "plainly driven": GroupKind(plainly_driven, 10.0),
+    "driven": GroupKind(driven, 40.0),
     "shared factors": GroupKind(shared_factors, 26.0),
     "leading": GroupKind(leading, 10.0),
     "unrelated": GroupKind(unrelated, 10.0),

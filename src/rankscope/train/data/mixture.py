@@ -28,7 +28,7 @@ run that names none is of version 1, from before the kinds of `rankscope.train.d
 """
 SHARES = (
     "kernel_share", "mixup_share", "short_share", "missing_share", "file_share", "seasonal_share", "short_batches",
-    "group_share", "growth_share",
+    "group_share", "plain_groups", "growth_share",
 )  # fmt: skip
 """Fields of `Mixture` that are fractions."""
 LONGEST_GROWTH = 64
@@ -64,9 +64,9 @@ class Mixture:
         group_share: fraction of series in groups that explain each other (`rankscope.train.data.groups`): targets
             with covariates, shared factors, leaders. For families that attend across series (Chronos-2).
         largest_group: most series of a group.
-        group_curriculum: optimiser steps over which the fraction of groups that are plainly driven, by their covariates
-            and hardly by anything else, decreases from 1 to that of the corpus: without them, group attention is not
-            learnt in a short training.
+        plain_groups: fraction of groups that are plainly driven, linearly and hardly by anything but their covariates,
+            in the place of any others: without them group attention is not learnt in a short training.
+        group_curriculum: optimiser steps over which that fraction decreases from 1 to ``plain_groups``.
         growth_share: fraction of short series of smooth growth (`rankscope.train.data.structured.growth_series`),
             replacing any others.
     """
@@ -84,6 +84,7 @@ class Mixture:
     short_batches: float = 0.0
     group_share: float = 0.0
     largest_group: int = 8
+    plain_groups: float = 0.0
     group_curriculum: int = 0
     growth_share: float = 0.0
     columns: Columns | None = None
@@ -139,12 +140,12 @@ class Mixture:
         return -(-shorter // multiple) * multiple
 
     def plain_groups_at(self, step: int) -> float:
-        """Return the fraction of groups that are plainly driven at an optimiser step, beside those of the corpus.
+        """Return the fraction of groups that are plainly driven at an optimiser step.
 
-        >>> Mixture(group_curriculum=100).plain_groups_at(75)
-        0.25
+        >>> Mixture(plain_groups=0.5, group_curriculum=100).plain_groups_at(50)
+        0.75
         """
-        return _falling(0.0, step, self.group_curriculum)
+        return _falling(self.plain_groups, step, self.group_curriculum)
 
 
 def _falling(share: float, step: int, steps: int) -> float:
