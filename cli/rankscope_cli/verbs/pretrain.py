@@ -30,8 +30,8 @@ def run(
         str,
         opt.argument(
             "CONFIG",
-            "YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2 (then bundled-2-plain and "
-            "bundled-2-groups), student.",
+            "YAML config, design folder, or a shipped config: bundled, bundled-bolt, bundled-2 (then bundled-2-plain "
+            "and bundled-2-groups), student.",
         ),
     ],
     *,
