@@ -41,8 +41,6 @@ SHARES = {"bundled-bolt": 0.18, "bundled": 0.5, "bundled-2": 1.0}
 SECONDS = float(os.environ.get("TRAIN_SECONDS", 20 if REHEARSAL else 560))
 KERNELS = 4 if REHEARSAL else 120
 """KernelSynth kernels of each worker."""
-KEPT = {"start": 0.0, "1-64": 1 / 64, "1-16": 1 / 16, "1-4": 1 / 4}
-"""Snapshot → share of training after which it is taken."""
 SPECTRA_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 LOGS, SCORES = 150, 10
 """Lines of the loss and of the losses by kind."""
@@ -92,7 +90,7 @@ class Run:
         rows: list[dict[str, float]] = []
         scores: list[dict[str, float]] = []
         matrices: dict[int, dict[str, Tensor]] = {}
-        kept, waited = dict(KEPT), 0.0
+        waited = 0.0
         losses: list[Tensor] = []
         done = 0.0
         while done < 1:
@@ -102,9 +100,6 @@ class Run:
             waited += time.perf_counter() - clock
             for batch in self._batches(*block):
                 done = (time.time() - begun) / max(until - begun, 1e-9)
-                for name in [one for one, share in kept.items() if done >= share]:
-                    self._keep(name, step)
-                    del kept[name]
                 if len(matrices) < len(SPECTRA_AT) - 1 and done >= SPECTRA_AT[len(matrices)]:
                     matrices[step] = self._matrices()
                 if done >= len(scores) / SCORES:
@@ -127,7 +122,7 @@ class Run:
                     losses.clear()
         self._synchronize()
         seconds = time.time() - begun
-        self._keep("end", step)
+        self._keep()
         ended()
         torch.set_num_threads(min(8, os.cpu_count() or 1))
         scores.append({"step": step, "share": 1.0, **self._scores()})
@@ -217,11 +212,11 @@ class Run:
             if site.module[-1] in "qkvo"
         }
 
-    def _keep(self, name: str, step: int) -> None:
+    def _keep(self) -> None:
         from safetensors.torch import save_file
 
         weights = {key: one.detach().bfloat16().cpu().contiguous() for key, one in self.model.named_parameters()}
-        save_file(weights, self.out / f"{name}.safetensors", {"step": str(step)})
+        save_file(weights, self.out / "end.safetensors")
 
     def _synchronize(self) -> None:
         if self.device == "cuda":

@@ -111,8 +111,16 @@ def _no_such_model(name: str) -> str:
 
 
 _CONFIG = ["config.json"]
-_TOKENIZER = ["tokenizer.json", "tokenizer_config.json"]
-_FILES = [*_CONFIG, "generation_config.json", *_TOKENIZER, SINGLE, SHARDED, "model-*.safetensors"]
+COMPANIONS = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "spiece.model",
+)
+"""Files of a checkpoint that go with its weights."""
+_FILES = [*_CONFIG, *COMPANIONS, SINGLE, SHARDED, "model-*.safetensors"]
 _SECONDS = 10.0
 
 

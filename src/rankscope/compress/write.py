@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints.sources import COMPANIONS
 from rankscope.checkpoints.tensors import DTYPES
 from rankscope.choices import Storage
 from rankscope.compress.report import CompressReport
@@ -31,15 +32,6 @@ SHARD_BYTES = 5 * 1000**3
 
 REPORT = "compress.json"
 """File of a written folder that holds its report."""
-COMPANIONS = (
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "spiece.model",
-)
-"""Files of a checkpoint that go with its weights."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from rankscope.errors import DataError, check_count
+from rankscope.errors import DataError, check_count, one_line
 
-TOKENIZER = "tokenizer.json"
+TOKENIZER, SENTENCES = "tokenizer.json", "spiece.model"
+"""Files that hold a tokenizer: of tokenizers, and of SentencePiece, which older T5 models have alone."""
 BYTE_OFFSET = 3
 """First byte id for models without a tokenizer, as in ByT5: 0, 1 and 2 are special tokens."""
 LARGEST = 1 << 30
@@ -46,7 +48,7 @@ def read_text(file: str | Path) -> str:
 
 
 def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " tokens"], str]:
-    """Tokenise a text with the ``tokenizer.json`` of a checkpoint folder, or by bytes without one.
+    """Tokenise a text with the tokenizer of a checkpoint folder, or by bytes without one.
 
     Returns:
         Token ids without special tokens, and a description of the tokenizer.
@@ -55,20 +57,9 @@ def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " t
         DataError: an id exceeds the vocabulary, the tokenizer is unreadable, or there is none and the vocabulary is too
             small for bytes.
     """
-    file = folder / TOKENIZER
-    if file.is_file():
-        from tokenizers import Tokenizer
-
-        try:
-            tokenizer = Tokenizer.from_file(str(file))
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # tokenizers raises bare Exceptions, and its panics are no Exceptions
-            raise DataError(f"{file} cannot be read as a tokenizer: {error}.") from error
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.long)
-        name = "its own tokenizer"
+    found = encoded(text, folder)
+    if found is not None:
+        ids, name = torch.tensor(found, dtype=torch.long), "its own tokenizer"
     else:
         if vocabulary < BYTE_OFFSET + 256:
             raise DataError(
@@ -79,10 +70,39 @@ def token_ids(text: str, folder: Path, vocabulary: int) -> tuple[Int[Tensor, " t
         name = "bytes"
     if len(ids) and int(ids.max()) >= vocabulary:
         raise DataError(
-            f"{file} makes ids up to {int(ids.max())}, but the model knows {vocabulary}: use the tokenizer it was "
-            "trained with."
+            f"the tokenizer of {folder} makes ids up to {int(ids.max())}, but the model knows {vocabulary}: "
+            "use the tokenizer it was trained with."
         )
     return ids, name
+
+
+def encoded(text: str, folder: Path) -> list[int] | None:
+    """Token ids of a text, without special ones, by the tokenizer of a checkpoint folder; None where it has none.
+
+    Raises:
+        DataError: the tokenizer cannot be read, or sentencepiece is needed and not installed.
+    """
+    file = next((folder / name for name in (TOKENIZER, SENTENCES) if (folder / name).is_file()), None)
+    if file is None:
+        return None
+    if file.name == SENTENCES and find_spec("sentencepiece") is None:
+        raise DataError(f"{file} needs sentencepiece: pip install sentencepiece.")
+    try:
+        if file.name == SENTENCES:
+            from transformers import AutoTokenizer
+
+            pieces = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            return list(pieces(text, add_special_tokens=False, verbose=False)["input_ids"])
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # tokenizers raises bare Exceptions, and its panics are no Exceptions
+        raise DataError(f"{file} cannot be read as a tokenizer: {one_line(error)}.") from error
 
 
 def text_windows(ids: Int[Tensor, " tokens"], n: int, length: int, seed: int) -> Int[Tensor, "texts window"]:

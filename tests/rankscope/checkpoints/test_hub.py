@@ -125,7 +125,10 @@ def test_only_safetensors_and_json_of_the_pinned_commit(monkeypatch: Any, chrono
     assert asked[0][1]["revision"] == "v1"
     assert asked[0][1]["timeout"]
     assert taken[0]["revision"] == "a" * 40
-    assert all(pattern.endswith((".json", ".safetensors")) for pattern in taken[0]["allow_patterns"])
+    assert all(
+        pattern.endswith((".json", ".safetensors")) or pattern == "spiece.model"
+        for pattern in taken[0]["allow_patterns"]
+    )
 
 
 def test_a_description_downloads_the_config_alone(monkeypatch: Any, tmp_path: Path, tiny_config: Make) -> None:

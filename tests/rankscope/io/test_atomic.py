@@ -19,11 +19,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from rankscope.checkpoints.sources import COMPANIONS
 from rankscope.checkpoints.tensors import SHARDED, SINGLE
 from rankscope.compress.heal.config import FILE
 from rankscope.compress.heal.student import KEPT
 from rankscope.compress.recipe import RECIPE
-from rankscope.compress.write import COMPANIONS, REPORT
+from rankscope.compress.write import REPORT
 from rankscope.errors import OutputError
 from rankscope.io import atomic
 from rankscope.io.atomic import _partial, atomic_file, atomic_folder, publish_folder, refuse_existing, sweep

@@ -39,6 +39,38 @@ def test_the_models_own_tokenizer_reads_the_whole_text(tmp_path: Path) -> None:
     assert ids.tolist() == [1, 3, 4, 5, 7, 8]
 
 
+@pytest.fixture
+def pieces(tmp_path: Path) -> Path:
+    """Folder of a T5 that has a SentencePiece model and nothing else to tokenise with."""
+    import sentencepiece
+
+    with (tmp_path / "spiece.model").open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([TEXT]), model_writer=file, vocab_size=60, hard_vocab_limit=False,
+            pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
+        )  # fmt: skip
+    (tmp_path / "config.json").write_text('{"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}')
+    return tmp_path
+
+
+def test_a_sentencepiece_model_alone_is_read(pieces: Path) -> None:
+    from sentencepiece import SentencePieceProcessor
+
+    ids, name = token_ids(TEXT, pieces, 300)
+    assert name == "its own tokenizer"
+    assert ids.tolist() == SentencePieceProcessor(model_file=str(pieces / "spiece.model")).encode(TEXT)
+
+
+def test_a_sentencepiece_model_that_cannot_be_read_is_named(pieces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setattr("rankscope.series.text.find_spec", lambda name: None)
+        with pytest.raises(DataError, match=r"spiece\.model needs sentencepiece: pip install sentencepiece\.$"):
+            token_ids(TEXT, pieces, 300)
+    (pieces / "spiece.model").write_bytes(b"no model")
+    with pytest.raises(DataError, match=r"spiece\.model cannot be read as a tokenizer: "):
+        token_ids(TEXT, pieces, 300)
+
+
 def test_windows_are_parts_of_the_text() -> None:
     ids = torch.arange(50) ** 2
     got = text_windows(ids, 20, 8, 1)

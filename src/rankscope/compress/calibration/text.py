@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rankscope.checkpoints import Checkpoint
 from rankscope.compress.calibration.passes import CalibrationSet
-from rankscope.errors import DataError, OptionError, RankscopeError
-from rankscope.series.text import read_text
+from rankscope.errors import DataError, OptionError
+from rankscope.series.text import encoded, read_text
 
 TEXT = "text:"
 """Prefix of the name of a set of text windows."""
@@ -24,7 +24,6 @@ WINDOWS = 256
 CALIBRATED, PROBED = (0.0, 0.375), (0.375, 0.5)
 """Parts of a text that models are calibrated on, and that their answers are compared on. The second
 half is left to be scored."""
-_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "spiece.model")
 _IDS = re.compile(r"[\s\d,\[\]]*")
 
 
@@ -70,7 +69,11 @@ def read_tokens(file: str | Path, checkpoint: Checkpoint) -> Int[Tensor, " token
     """
     text = read_text(Path(file))
     whole_numbers = re.findall(r"\d+", text) if _IDS.fullmatch(text) else None
-    ids = _encode(text, file, checkpoint) if whole_numbers is None else [int(word) for word in whole_numbers]
+    ids = encoded(text, checkpoint.folder) if whole_numbers is None else [int(word) for word in whole_numbers]
+    if ids is None:
+        raise DataError(
+            f"{checkpoint.source} has no tokenizer to read {file} with: give a file of token ids (whole numbers)."
+        )
     size = int(checkpoint.config["vocab_size"])
     outside = next((one for one in ids if one >= size), None)
     if outside is not None:
@@ -118,20 +121,3 @@ def _split(source: str) -> tuple[str, str]:
     """File and number of windows; no number is an empty one."""
     file, colon, number = source.removeprefix(TEXT).rpartition(":")
     return (file, number) if colon and number.isdigit() else (source.removeprefix(TEXT), "")
-
-
-def _encode(text: str, file: str | Path, checkpoint: Checkpoint) -> list[int]:
-    if not any((checkpoint.folder / name).is_file() for name in _TOKENIZERS):
-        raise DataError(
-            f"{checkpoint.source} has no tokenizer to read {file} with: give a file of token ids (whole numbers)."
-        )
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, local_files_only=True)
-        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    except RankscopeError:
-        raise
-    except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"the tokenizer of {checkpoint.source} cannot be used: {reason}") from error

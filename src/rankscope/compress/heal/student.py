@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rankscope.checkpoints import Checkpoint
+from rankscope.checkpoints.sources import COMPANIONS
 from rankscope.compress.recipe import RECIPE
-from rankscope.compress.write import COMPANIONS, REPORT
+from rankscope.compress.write import REPORT
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import FAMILIES, config_field
 from rankscope.families.stream import read_widths, stream_axes
