@@ -224,6 +224,8 @@ class PretrainConfig:
         low_rank: low-rank design, None for the stock network.
         embedding: initialisation of the embedding.
         weights: checkpoint to initialise from, instead of ``model.start``; empty for none.
+        trainable: parts of the names of the weights that are trained, e.g. ``layer.1.`` for the group attention of
+            Chronos-2, the others staying as they are; empty for all.
         teacher: model to distil into a Chronos-Bolt.
         mixture: composition of the synthetic corpus.
         shards: folder written by ``rankscope synth``, used instead of generating series; empty for none. Of the
@@ -257,6 +259,7 @@ class PretrainConfig:
     low_rank: RankDesign | None = None
     embedding: EmbeddingStart = field(default_factory=EmbeddingStart)
     weights: str = ""
+    trainable: tuple[str, ...] = ()
     teacher: Teacher = field(default_factory=Teacher)
     context: int = 512
     horizon: int = 64

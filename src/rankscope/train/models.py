@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,7 +64,23 @@ def new_model(config: PretrainConfig) -> PreTrainedModel:
         inherit_embedding(model, config)
     if config.embedding.frozen:
         freeze_embedding(model)
+    if config.trainable:
+        train_only(model, config.trainable)
     return model
+
+
+def train_only(model: nn.Module, parts: Sequence[str]) -> None:
+    """Leave all weights as they are but those whose names have one of the parts.
+
+    Raises:
+        OptionError: a part is in no name.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for part in parts:
+        if not any(part in name for name in names):
+            raise OptionError(f"trainable has {part!r}, which is in no weight's name; one is {names[-1]}.")
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(weight.requires_grad and any(part in name for part in parts))
 
 
 def chronos_config(config: PretrainConfig) -> dict[str, Any]:

@@ -182,8 +182,10 @@ def training_run(
         read: `read_checksums` of what the config names.
     """
     settings = {**codec.plain(config), "arithmetic": precision, "processes": processes}
-    if not config.teacher.model:  # runs from before there were teachers, or groups, go on
+    if not config.teacher.model:  # runs from before there were teachers, parts to train, or groups, go on
         del settings["teacher"]
+    if not config.trainable:
+        del settings["trainable"]
     if not config.mixture.group_share:
         settings["mixture"] = {name: value for name, value in settings["mixture"].items() if "group" not in name}
     if not config.shards:
