@@ -28,7 +28,7 @@ def snapshots(found: Document) -> str:
 
 
 def groups(found: Document, first: Document) -> str:
-    """Loss beside the rest of the group over that alone, a row a kind, after the first stage of training and the last."""
+    """Loss beside the rest of the group over that alone, a row a kind, after the first and the last stage."""
     rows = (
         [kind, *("{ratio:.3f} ({interval[0]:.3f}–{interval[1]:.3f})".format(**one["kinds"][kind]) for one in both)]
         for both in ((first, found),)
@@ -38,7 +38,7 @@ def groups(found: Document, first: Document) -> str:
 
 
 def learned(found: Document, first: Document) -> bool:
-    """After the first stage no kind changes the loss by 2 %; now known drivers lower it, and nothing raises it by 3 %."""
+    """After the first stage no kind moves the loss by 2 %; now known drivers lower it, and nothing raises it by 3 %."""
     ratios = {kind: one["ratio"] for kind, one in found["kinds"].items()}
     drivers = [found["kinds"][kind]["interval"][1] for kind in ("driven", "driven linearly, little of its own")]
     return (

@@ -1,4 +1,4 @@
-"""Embeddings of fresh networks: inherited, frozen, or a Chebyshev vocabulary."""
+"""Embeddings of fresh networks: inherited, frozen, or a Chebyshev vocabulary; parts that alone are trained."""
 
 from __future__ import annotations
 
@@ -287,3 +287,20 @@ def test_a_stopped_run_with_a_frozen_vocabulary_goes_on_exactly(tmp_path, fixed,
 def test_what_has_no_such_vocabulary_is_refused(change, message, fixed):
     with pytest.raises(OptionError, match=message):
         config_from_dict(codec.plain(fixed()) | change)
+
+
+@pytest.mark.parametrize(("family", "part"), [("chronos-bolt", "SelfAttention.q"), ("chronos-2", "layer.1.")])
+def test_only_the_parts_that_are_named_are_trained(family, part, tmp_path):
+    """Gradients flow through the other weights, and weight decay leaves them alone, too."""
+    config = run(family, trainable=(part,), keep_steps=(0,))
+    pretrain(config, tmp_path / "out", device="cpu")
+    before = load_file(tmp_path / "out/kept/step-0/model.safetensors")
+    after = load_file(tmp_path / "out/model.safetensors")
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in before if part in name}
+
+
+def test_a_part_that_is_in_no_name_is_refused(tmp_path):
+    with pytest.raises(OptionError, match=r"trainable has 'attention\.x', which is in no weight's name; one is "):
+        pretrain(run("chronos-bolt", trainable=("attention.x",)), tmp_path / "out", device="cpu")
+    assert list(tmp_path.iterdir()) == []

@@ -255,11 +255,12 @@ def test_a_batch_of_many_blocks_has_one_length_of_histories_and_of_targets(size)
     assert len(lengths) > 1
 
 
-def test_runs_from_before_there_were_groups_go_on(tmp_path):
+def test_runs_from_before_there_were_groups_or_parts_to_train_go_on(tmp_path):
     for share, named in ((0.0, False), (0.5, True)):
         config = dataclasses.replace(CONFIG, mixture=dataclasses.replace(MIXTURE, group_share=share))
         settings = training_run(config, tmp_path / "out", "fp32", 1).store.settings
         assert ({"group_share", "largest_group"} <= set(settings["mixture"])) == named
+        assert "trainable" not in settings
 
 
 @pytest.mark.parametrize(
