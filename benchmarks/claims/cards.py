@@ -13,8 +13,6 @@ STANDINS: dict[str, str] = {
     for file in sorted((ROOT / FOLDER).glob("*/standin.json"))
 }
 """Small bundled models, with what `rankscope standin` calls their family."""
-STAGES = {"plain": "second", "groups": "third"}
-"""Later stages of `bundled-2` by the names of their configs and records, in words."""
 MILESTONES = {"bundled": (100, 300, 1000, 4000)}
 """Steps of the loss that a card quotes, about; of the others `OTHERS`, and always the last."""
 OTHERS = (100, 300, 1000, 2000)
@@ -33,11 +31,6 @@ def kept(name: str, file: str, command: str) -> Result:
 
 RESULTS: tuple[Result, ...] = (
     *(kept(one, file, "python benchmarks/gpu/bundled.py") for one in CARDS for file in ("pretrain.json", "loss.csv")),
-    *(
-        kept("bundled-2", f"{record}-{stage}.{kind}", f"rankscope pretrain bundled-2-{stage} --from DIR --out OUT")
-        for stage in STAGES
-        for record, kind in (("pretrain", "json"), ("loss", "csv"))
-    ),
     *(kept(one, "standin.json", f"rankscope standin {family} --out DIR") for one, family in STANDINS.items()),
 )
 
@@ -67,13 +60,6 @@ _PRETRAINED = (
     + ", ".join(f"{{loss[{at}][loss]:.3g}} at {{loss[{at}][step]:,.0f}}" for at in range(5))
     + " (",
 )
-_STAGE = (
-    "| {stage} stage | {{report[steps]:,}} steps of {{config[batch_size]}} series ({{series:,}} in all), "
-    "seed {{config[seed]}}; ",
-    "| {stage} stage, loss | "
-    + ", ".join(f"{{{{loss[{at}][loss]:.3g}}}} at {{{{loss[{at}][step]:,.0f}}}}" for at in range(5))
-    + "; {{report[seconds]:,.0f}} seconds of",
-)
 _STANDIN = (
     "| parameters | {parameters:,} |",
     "| steps | {steps:,} of {batch_size} examples, seed {seed} |",
@@ -92,12 +78,6 @@ CLAIMS: tuple[Claim, ...] = (
             *([(card(one), "# bundled-2: Chronos-2 at {millions:.1f} million")] if one == "bundled-2" else []),
             *([("docs/benchmarks.md", "after {taken:.1f} million series")] if one == "bundled" else []),
         )
-    ),
-    *(
-        Prose(card("bundled-2"), f"pretrain-{stage}-bundled-2", words.format(stage=which), trained, also=(loss,))
-        for stage, which in STAGES.items()
-        for loss in (f"loss-{stage}-bundled-2",)
-        for words in _STAGE
     ),
     *(Prose(card(one), f"standin-{one}", words) for one in STANDINS for words in _STANDIN),
 )
