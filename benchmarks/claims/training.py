@@ -40,11 +40,10 @@ def unused(found: Document) -> bool:
 
 
 def values(found: Document) -> Document:
-    """The start, the snapshots that forecast, and the last one's WQL over seasonal naive's."""
+    """Snapshots from the second on, and W_Q's mean rank at the start, the second and the last."""
     start, _, second, third, last = found["rows"]
-    ranks = (row["ranks"]["encoder self.q"]["rank"] for row in (start, second, last))
-    named = zip(("second", "third", "last"), (second, third, last), strict=True)
-    return {**dict(zip(("start", "early", "end"), ranks, strict=True)), **dict(named)}
+    rank = {name: row["ranks"]["encoder self.q"]["rank"] for name, row in (("start", start), ("early", second))}
+    return {**rank, "end": last["ranks"]["encoder self.q"]["rank"], "second": second, "third": third, "last": last}
 
 
 def flat(found: Document) -> bool:

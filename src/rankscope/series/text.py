@@ -14,8 +14,9 @@ from torch import Tensor
 
 from rankscope.errors import DataError, check_count, one_line
 
-TOKENIZER, SENTENCES = "tokenizer.json", "spiece.model"
-"""Files that hold a tokenizer: of tokenizers, and of SentencePiece, which older T5 models have alone."""
+TOKENIZER, SENTENCES, SETTINGS = "tokenizer.json", "spiece.model", "tokenizer_config.json"
+"""Files of a tokenizer, the first of which is read: of tokenizers; of SentencePiece, which older T5 models have alone;
+the settings, which are all that ByT5 has."""
 BYTE_OFFSET = 3
 """First byte id for models without a tokenizer, as in ByT5: 0, 1 and 2 are special tokens."""
 LARGEST = 1 << 30
@@ -82,16 +83,16 @@ def encoded(text: str, folder: Path) -> list[int] | None:
     Raises:
         DataError: the tokenizer cannot be read, or sentencepiece is needed and not installed.
     """
-    file = next((folder / name for name in (TOKENIZER, SENTENCES) if (folder / name).is_file()), None)
+    file = next((folder / name for name in (TOKENIZER, SENTENCES, SETTINGS) if (folder / name).is_file()), None)
     if file is None:
         return None
     if file.name == SENTENCES and find_spec("sentencepiece") is None:
         raise DataError(f"{file} needs sentencepiece: pip install sentencepiece.")
     try:
-        if file.name == SENTENCES:
+        if file.name != TOKENIZER:
             from transformers import AutoTokenizer
 
-            pieces = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            pieces = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             return list(pieces(text, add_special_tokens=False, verbose=False)["input_ids"])
         from tokenizers import Tokenizer
 

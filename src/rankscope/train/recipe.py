@@ -154,7 +154,9 @@ def _own_run(source: Description) -> PretrainConfig | None:
         fits = run.family == source.family.name and not not_kept(source.config, network_config(run).to_dict())
     except RankscopeError:  # an unreadable record, or one of weights that are gone, is not a record
         return None
-    drawn = dataclasses.replace(run, low_rank=None, embedding=EmbeddingStart(), weights="", teacher=Teacher())
+    drawn = dataclasses.replace(
+        run, low_rank=None, embedding=EmbeddingStart(), weights="", trainable=(), teacher=Teacher()
+    )
     return drawn if fits else None
 
 

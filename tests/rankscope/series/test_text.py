@@ -71,6 +71,23 @@ def test_a_sentencepiece_model_that_cannot_be_read_is_named(pieces: Path, monkey
         token_ids(TEXT, pieces, 300)
 
 
+def test_the_tokenizer_of_byt5_is_its_settings_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    ids, name = token_ids(TEXT, tmp_path, 384)
+    assert name == "its own tokenizer"
+    assert bytes((ids - BYTE_OFFSET).tolist()).decode() == TEXT
+
+
+def test_a_tokenizer_of_foreign_code_is_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "foreign"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["evil.Evil", null]}}')
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(DataError, match=r"tokenizer_config\.json cannot be read as a tokenizer: "):
+        token_ids(TEXT, tmp_path, 384)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_windows_are_parts_of_the_text() -> None:
     ids = torch.arange(50) ** 2
     got = text_windows(ids, 20, 8, 1)

@@ -61,13 +61,13 @@ def test_the_folder_trains_the_network_it_describes(
 @pytest.mark.parametrize("start", ["weights", "teacher"])
 def test_a_tuned_or_taught_model_is_designed_from_scratch(start: str, tmp_path: Path, tiny: Make) -> None:
     new_model(tiny()).save_pretrained(tmp_path / "first")
-    given = {"weights": str(tmp_path / "first")} if start == "weights" else {"teacher": Teacher("first", series=8)}
-    own = tiny(**given)
+    tuned = {"weights": str(tmp_path / "first"), "trainable": ("SelfAttention.q",)}
+    own = tiny(**(tuned if start == "weights" else {"teacher": Teacher("first", series=8)}))
     new_model(tiny()).save_pretrained(tmp_path / "stock")
     codec.write(tmp_path / "stock" / "pretrain.json", {"config": own})
     write_design(describe(tmp_path / "stock"), DESIGN, tmp_path / "low")
     run = read_config(tmp_path / "low" / "pretrain.yaml")
-    assert run == dataclasses.replace(own, low_rank=DESIGN, weights="", teacher=Teacher())
+    assert run == dataclasses.replace(own, low_rank=DESIGN, weights="", trainable=(), teacher=Teacher())
 
 
 def test_a_model_trained_here_keeps_its_own_run(tmp_path: Path) -> None:
