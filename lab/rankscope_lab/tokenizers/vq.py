@@ -213,6 +213,7 @@ def train_vq(parts: ScaledParts, settings: VqSettings | None = None, *, progress
     """
     chosen, report = settings or VqSettings(), progress or silent
     begun = time.perf_counter()
+    tiles(parts.test, chosen.window)  # a part that is too short is found before the training, not after it
     with seeded(chosen.seed):
         run = VqTraining.begin(parts, chosen)
         points: list[VqPoint] = []

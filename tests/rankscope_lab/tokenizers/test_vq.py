@@ -209,6 +209,9 @@ def test_settings_that_cannot_be(wrong: dict[str, Any], says: str) -> None:
         VqSettings(**{**SMALL, **wrong})
 
 
-def test_a_part_that_is_too_short(small_parts: ScaledParts) -> None:
-    with pytest.raises(DataError, match="the part has 192 rows, one window takes 256"):
-        train_vq(small_parts, VqSettings(window=256))
+@pytest.mark.parametrize("part", ["train", "validation", "test"])
+def test_a_part_that_is_too_short(part: str, small_parts: ScaledParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(VqTraining, "epoch")  # found before any of them
+    short = dataclasses.replace(small_parts, **{part: getattr(small_parts, part)[:20]})
+    with pytest.raises(DataError, match="the part has 20 rows, one window takes 24"):
+        train_vq(short, VqSettings(**SMALL))
