@@ -84,12 +84,12 @@ def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> 
 def times_over(
     folders: Sequence[str | Path], original: str | Path, batches: Sequence[int], rounds: int
 ) -> dict[str, Form]:
-    """Time (spread over rounds) and peak memory over the original's by batch, in the fast runtime, in turns."""
+    """Time (spread over rounds) and peak memory over the original's by batch, in turns, in the fastest runtime."""
     from rankscope_eval.bench.case import Case, Settings
     from rankscope_eval.bench.running import run_bench
 
-    settings, baseline = Settings(batches=tuple(batches), rounds=rounds), Case(str(original), "fast")
-    report = run_bench([baseline, *(Case(str(one), "fast") for one in folders)], settings, baseline=baseline)
+    settings, baseline = Settings(batches=tuple(batches), rounds=rounds), Case(str(original))
+    report = run_bench([baseline, *(Case(str(one)) for one in folders)], settings, baseline=baseline)
     model = {row.label: row.model for row in report.rows}
     found: dict[str, Form] = {str(one): {"time": {}, "memory": {}} for one in folders}
     for ratio in report.ratios:

@@ -11,7 +11,7 @@ NAME = "roads-bundled-bolt"
 FLOAT32 = "roads-float32"
 RESULTS: tuple[Result, ...] = (
     Result(NAME, f"benchmarks/roads.py bundled-bolt {DEV}", minutes=300),
-    Result("roads-bundled-2", f"benchmarks/roads.py bundled-2 --seeds 1 {DEV}", minutes=35),
+    Result("roads-bundled-2", f"benchmarks/roads.py bundled-2 --seeds 1 {DEV}", minutes=45),
     Result(
         "roads-bundled",
         f"benchmarks/roads.py bundled --seeds 1 --rounds 3 --max-series 16 --heal-steps 300 {DEV}",
