@@ -18,6 +18,7 @@ RESULTS: tuple[Result, ...] = (
     Result("runtime-slow", "benchmarks/runtime.py --slow --sizes tiny --batches 1,8 --rounds 3", minutes=6, timed=True),
     Result("runtime-mini-small", "benchmarks/runtime.py --sizes mini,small --rounds 3", minutes=40, older=True),
     Result("parts", "benchmarks/parts.py", minutes=1, timed=True),
+    Result("parts-zen5", "benchmarks/parts.py", minutes=1, timed=True, older=True),
     Result("half-precision", "benchmarks/half_precision.py", minutes=2, timed=True, older=True),
     Result("peers", f"benchmarks/peers.py {DEV} --rounds 5", 7, timed=True, path=f"{DRAWN}/peers.json"),
     Result("growth", "benchmarks/growth.py", minutes=10, timed=True),
@@ -259,6 +260,15 @@ def parts(found: Document) -> str:
     return table(("part", "stock", "runtime", "stock / runtime"), rows)
 
 
+def halves_pay_less(found: Document, zen5: Document) -> bool:
+    """True if float32 products beat stock's by less than a half on the Zen 4, and by more than twice on the Zen 5."""
+    least, most = (
+        [row["ratio"]["median"] for row in one["product"] if row["dtype"] == "float32"] for one in (found, zen5)
+    )
+    processors = [machine(one).split("(")[1].split(")")[0] for one in (found, zen5)]
+    return max(least) < 1.5 and min(most) > 2 and processors == ["Zen 4", "Zen 5"]
+
+
 def forecasts(found: Document) -> Document:
     """Milliseconds of a forecast by model, floating point and int8."""
     return {
@@ -325,11 +335,18 @@ CLAIMS: tuple[Claim, ...] = (
     Block("docs/howto/train.md", "training", ("training",), training, moves=0.1),
     Prose(
         "docs/runtime.md",
+        "parts",
+        "timed on a Zen 4, which takes such vectors in halves, were more than twice as fast as MKL's on a Zen 5",
+        also=("parts-zen5",),
+        holds=halves_pay_less,
+    ),
+    Prose(
+        "docs/runtime.md",
         "runtime-slow",
         "T5 tiny takes {time[least]:.2f} to {time[most]:.2f} of the time and {memory[least]:.1f} to {memory[most]:.1f} "
         "times the memory",
         compiled,
-        holds=lambda found: compiled(found)["time"]["least"] > 0.9,
+        holds=lambda found: compiled(found)["time"]["least"] > 0.85,
         moves=0.1,
     ),
     Prose(
