@@ -144,10 +144,11 @@ def run(result: Result, data: str, alone: str) -> list[str]:
         return [f"{result.name}: {data} is not a folder; give that of the folders benchmark and dev by --data DIR."]
     words = [sys.executable, *shlex.split(result.words(data))[1:]]
     prefix, threads = (shlex.split(alone), {}) if result.timed else ([], {"OMP_NUM_THREADS": "1"})
-    file, code = ROOT / result.file, code_digest()
+    file = ROOT / result.file
+    code = code_digest(file)
     earlier = file.read_bytes() if file.is_file() else None
     failed = subprocess.run([*prefix, *words], cwd=ROOT, env={**os.environ, **threads}).returncode
-    if code_digest() == code:
+    if code_digest(file) == code:
         reason = f"exit code {failed}" if failed else result.stale()
         return [f"{result.name}: {reason}"] if reason else []
     if earlier is None:
@@ -157,11 +158,12 @@ def run(result: Result, data: str, alone: str) -> list[str]:
     return [f"{result.name}: the code changed while it was measured; not kept."]
 
 
-def code_digest() -> list[str]:
-    """Digests of all code, settings and weights that a measurement may read while it runs."""
+def code_digest(written: Path) -> list[str]:
+    """Digests of all code, settings and weights that a measurement may read while it runs, beside what it writes."""
     digest.cache_clear()
     files = (file for folder in CODE for file in (ROOT / folder).rglob("*") if file.suffix in SUFFIXES)
-    return sorted(digest(file) for file in files if not {"results", "__pycache__"} & set(file.parts))
+    read = (file for file in files if not {"results", "__pycache__"} & set(file.parts) and file != written)
+    return sorted(map(digest, read))
 
 
 def listing() -> Iterator[str]:

@@ -324,3 +324,6 @@ def test_a_result_is_not_kept_if_the_code_changed_meanwhile(
     assert file.exists() is there
     assert not there or file.read_bytes() == before
     assert evidence.run(result, "", "") == ["x: does not say which code and models it was measured with"]
+    beside = importlib.import_module("claims").Result("x", "benchmarks/x.py", minutes=1, path="eval/data/x.json")
+    (measured / "eval" / "data").mkdir()
+    assert evidence.run(beside, "", "") == ["x: does not say which code and models it was measured with"]
