@@ -19,7 +19,7 @@ from rankscope.io import codec
 from rankscope.measure.sweep import SweepReport, read_sweep_report
 from rankscope.measure.tradeoff import Table2Report, read_table2
 from rankscope.plots import CostPoint, pareto, table2
-from rankscope.plots.labels import short_names
+from rankscope.plots.labels import log_ticks, short_names
 from rankscope.plots.pareto import front
 from rankscope.plots.style import MARKS, Mark, figure, styled
 from rankscope.plots.tradeoff import drawn_score
@@ -168,6 +168,8 @@ COST_COLUMNS = ("time", "WQL", "MASE")
 PAPER = Mark("#8a8a8a", "D", "-", filled=False)
 LINE = 0.155
 """Height of a model's line in inches."""
+FAR = 5
+"""Ratio of the largest score to the smallest above which their axis is logarithmic, since one model diverges."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,10 @@ def _timed(place: FigureBase, points: Mapping[str, Sequence[CostPoint]]) -> None
                 ax.plot([one.low, one.high], [line, line], color=mark.colour, linewidth=0.7, zorder=1)
         ax.set_xlabel("s per series" if column == "time" else f"relative {column}")
         _rows(ax, [one.name for _, one in ranked])
+        scores = [float(getattr(one, column)) for _, one in ranked] if column != "time" else []
+        if scores and max(scores) > FAR * min(scores):
+            ax.set_xscale("log")
+            log_ticks(ax.xaxis, min(scores), max(scores), most=3)
     axes[0].set_xscale("log")
     axes[0].xaxis.set_major_locator(LogLocator(numticks=4))
     axes[0].xaxis.set_minor_locator(NullLocator())

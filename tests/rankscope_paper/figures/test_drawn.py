@@ -48,10 +48,13 @@ def test_the_frontier_has_every_point() -> None:
             (x,), (y,) = drawn[name].get_data()
             assert (x, below[0].get_yticklabels()[int(y)].get_text()) == (value, name[-1])
     # c is slower than a: it is on no front in WQL, where a is better, but on that in MASE
+    assert [ax.get_xscale() for ax in below] == ["log", "linear", "linear"]
     faces = [{line.get_gid(): line.get_markerfacecolor() for line in ax.lines} for ax in below[1:]]
     assert [face["A: c"] == "white" for face in faces] == [True, False]
     assert all(face["A: a"] != "white" != face["local: b"] for face in faces)
     assert fig.get_figwidth() == COLUMN
+    models["local"].append(CostPoint("d", 0.2, 0.2, 0.2, 40.0, 1.0, True))  # one diverges: the others stay apart
+    assert [ax.get_xscale() for ax in frontier(design, models).axes[3:]] == ["log", "log", "linear"]
 
 
 def test_values_are_points_where_quantised_and_lines_where_continuous() -> None:
