@@ -84,7 +84,7 @@ def scored(folder: Path, seed: int, options: argparse.Namespace, kept: Path) -> 
 def times_over(
     folders: Sequence[str | Path], original: str | Path, batches: Sequence[int], rounds: int
 ) -> dict[str, Form]:
-    """Time (spread over rounds) and peak memory over the original's by batch, in turns, in the fastest runtime."""
+    """Time (spread over rounds) and peak memory over the original's by batch, in turns, in the runtime of `auto`."""
     from rankscope_eval.bench.case import Case, Settings
     from rankscope_eval.bench.running import run_bench
 
