@@ -1,4 +1,4 @@
-"""Time of int8 linear layers and forecasts, compared with floating point and other installed libraries.
+"""Time of int8 linear layers and forecasts beside floating point, torchao and quanto (extra ``bench``).
 
 Layers: (d_out, d_in) of Chronos-T5 base, 1 to 512 tokens, float32, one thread, rounds that alternate between
 
@@ -40,21 +40,14 @@ SERIES, CONTEXT, HORIZON = 8, 512, 8
 
 
 def layers(linear: nn.Linear) -> dict[str, nn.Module]:
-    """Return the layer in every available implementation."""
+    """Return the layer in every implementation; those of the peers need the extra ``bench``."""
     found: dict[str, nn.Module] = {"float": linear, "int8": Int8Linear(linear)}
-    try:
-        ao = importlib.import_module("torchao.quantization")
-        found["torchao"] = nn.Sequential(copy.deepcopy(linear))
-        ao.quantize_(found["torchao"], ao.Int8WeightOnlyConfig())
-    except ImportError:
-        pass
-    try:
-        quanto = importlib.import_module("optimum.quanto")
-        found["quanto"] = nn.Sequential(copy.deepcopy(linear))
-        quanto.quantize(found["quanto"], weights=quanto.qint8)
-        quanto.freeze(found["quanto"])
-    except ImportError:
-        pass
+    ao, quanto = importlib.import_module("torchao.quantization"), importlib.import_module("optimum.quanto")
+    found["torchao"] = nn.Sequential(copy.deepcopy(linear))
+    ao.quantize_(found["torchao"], ao.Int8WeightOnlyConfig())
+    found["quanto"] = nn.Sequential(copy.deepcopy(linear))
+    quanto.quantize(found["quanto"], weights=quanto.qint8)
+    quanto.freeze(found["quanto"])
     return found
 
 
