@@ -1,4 +1,4 @@
-"""Times and memory: the runtime, streams, measuring, training, int8 layers."""
+"""Times and memory: the runtime, streams, measuring, int8 layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ RESULTS: tuple[Result, ...] = (
     Result("evaluation", "benchmarks/evaluation.py --rounds 3", minutes=3, timed=True),
     Result("rounding", "benchmarks/rounding.py --models bundled-bolt --rounds 15", minutes=6, timed=True),
     Result("shards", "benchmarks/shards.py --n 4096 --batches 500", minutes=5, timed=True),
-    Result("training", "benchmarks/training.py", minutes=5, timed=True),
     Result("lab-encoders", "benchmarks/encoders.py --rounds 3", 10, timed=True, path=f"{LAB}/encoders-2026-11-22.json"),
     Result("lab-slt", "benchmarks/slt.py --precisions float32", 10, timed=True, path=f"{LAB}/slt-2026-11-22.json"),
 )
@@ -36,11 +35,15 @@ MICROARCHITECTURES = {("25", "17"): "Zen 4", ("26", "2"): "Zen 5"}
 """AMD server processors by family and model, as /proc/cpuinfo has them."""
 
 
+def microarchitecture(found: Document) -> str:
+    """Of an AMD processor, where it is known."""
+    return MICROARCHITECTURES.get(tuple(found["machine"].get(one, "") for one in ("family", "model")), "")
+
+
 def machine(found: Document) -> str:
     """Processor, date and commit of a result, for a row."""
-    facts = found["machine"]
-    kind = MICROARCHITECTURES.get((facts.get("family", ""), facts.get("model", "")))
-    name = facts["cpu"].replace("(R)", "").replace(" Processor", "") + (f" ({kind})" if kind else "")
+    kind = microarchitecture(found)
+    name = found["machine"]["cpu"].replace("(R)", "").replace(" Processor", "") + (f" ({kind})" if kind else "")
     return f"{name}, {found['date']}, {found['commit'][:7]}"
 
 
@@ -222,18 +225,6 @@ def encoders(found: Document) -> dict[str, float]:
     }
 
 
-def training(found: Document) -> str:
-    """Series a second of training, and how many times as fast as stock in float32."""
-    ways = ("stock float32", "stock bfloat16", "fast float32", "fast bfloat16")
-    lines = [f"| run | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
-    for run, step in found["steps"].items():
-        cells = [
-            f"{step['series_per_second'][way]['median']:,.0f} ({step['times_stock_float32'][way]:.2f})" for way in ways
-        ]
-        lines.append(f"| {run}, context {step['context']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def layers(found: Document) -> str:
     """Microseconds of a linear layer, and of every other implementation over it."""
     ways = list(found["layers"][0]["seconds"])
@@ -261,12 +252,12 @@ def parts(found: Document) -> str:
 
 
 def halves_pay_less(found: Document, zen5: Document) -> bool:
-    """True if float32 products beat stock's by less than a half on the Zen 4, and by more than twice on the Zen 5."""
-    least, most = (
+    """True if float32 products beat stock's by less than a half on a Zen 4, and by more than twice on a Zen 5."""
+    here, there = (
         [row["ratio"]["median"] for row in one["product"] if row["dtype"] == "float32"] for one in (found, zen5)
     )
-    processors = [machine(one).split("(")[1].split(")")[0] for one in (found, zen5)]
-    return max(least) < 1.5 and min(most) > 2 and processors == ["Zen 4", "Zen 5"]
+    kinds = (microarchitecture(found), microarchitecture(zen5))
+    return kinds == ("Zen 4", "Zen 5") and max(here) < 1.5 and min(there) > 2
 
 
 def forecasts(found: Document) -> Document:
@@ -332,7 +323,6 @@ CLAIMS: tuple[Claim, ...] = (
         holds=lambda found: encoders(found)["stack"] < 1 < encoders(found)["times"],
         moves=0.1,
     ),
-    Block("docs/howto/train.md", "training", ("training",), training, moves=0.1),
     Prose(
         "docs/runtime.md",
         "parts",

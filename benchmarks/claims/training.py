@@ -1,4 +1,4 @@
-"""What training does to scores, ranks, compressibility (from snapshots of a run) and to the use of groups."""
+"""What training does to scores, ranks, compressibility (from snapshots of a run) and the use of groups; its speed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ PAGE = "docs/benchmarks.md"
 RESULTS: tuple[Result, ...] = (
     Result(NAME, f"benchmarks/snapshots.py bolt {DEV}", minutes=20, older=True),
     Result(GROUPS, "benchmarks/groups.py bundled-2", minutes=2),
+    Result("training", "benchmarks/training.py", minutes=5, timed=True),
 )
 
 
@@ -37,6 +38,18 @@ def groups(found: Document) -> str:
 def unused(found: Document) -> bool:
     """No kind of group changes the loss by 2 %."""
     return all(abs(one["ratio"] - 1) < 0.02 for one in found["kinds"].values())
+
+
+def training(found: Document) -> str:
+    """Series a second of training, and how many times as fast as stock in float32."""
+    ways = ("stock float32", "stock bfloat16", "fast float32", "fast bfloat16")
+    lines = [f"| run | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
+    for run, step in found["steps"].items():
+        cells = [
+            f"{step['series_per_second'][way]['median']:,.0f} ({step['times_stock_float32'][way]:.2f})" for way in ways
+        ]
+        lines.append(f"| {run}, context {step['context']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def values(found: Document) -> Document:
@@ -77,6 +90,7 @@ def same(found: Document, bundled: Document) -> bool:
 CLAIMS: tuple[Claim, ...] = (
     Block(PAGE, NAME, (NAME,), snapshots),
     Block("docs/howto/train.md", GROUPS, (GROUPS,), groups),
+    Block("docs/howto/train.md", "training", ("training",), training, moves=0.1),
     Prose("docs/howto/train.md", GROUPS, "**`bundled-2` makes no use of its group.**", holds=unused),
     Prose("README.md", GROUPS, "The bundled Chronos-2 makes no use of covariates or of other series", holds=unused),
     Prose(

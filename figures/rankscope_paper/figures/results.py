@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
-from matplotlib.ticker import LogLocator, NullLocator
 
 from rankscope.errors import DataError, unknown_choice
 from rankscope.io import codec
@@ -169,7 +168,7 @@ PAPER = Mark("#8a8a8a", "D", "-", filled=False)
 LINE = 0.155
 """Height of a model's line in inches."""
 FAR = 5
-"""Ratio of the largest score to the smallest above which their axis is logarithmic, since one model diverges."""
+"""Ratio of the largest value to the smallest from which an axis is logarithmic: times, and a model that diverges."""
 
 
 @dataclass(frozen=True)
@@ -242,8 +241,8 @@ def _timed(place: FigureBase, points: Mapping[str, Sequence[CostPoint]]) -> None
     for ax, column in zip(axes, COST_COLUMNS, strict=True):
         if column != "time":
             ax.axvline(1.0, color="#d5dbe1", linewidth=0.6, zorder=0)
-        for line, (kind, one) in enumerate(ranked):
-            value = one.seconds if column == "time" else float(getattr(one, column))
+        values = [one.seconds if column == "time" else float(getattr(one, column)) for _, one in ranked]
+        for line, ((kind, one), value) in enumerate(zip(ranked, values, strict=True)):
             first = column == "time" or (one.seconds, value) in best[column]
             mark = marks[kind]
             look = mark.kwargs() | {"linestyle": "none", "markerfacecolor": mark.colour if first else "white"}
@@ -252,13 +251,9 @@ def _timed(place: FigureBase, points: Mapping[str, Sequence[CostPoint]]) -> None
                 ax.plot([one.low, one.high], [line, line], color=mark.colour, linewidth=0.7, zorder=1)
         ax.set_xlabel("s per series" if column == "time" else f"relative {column}")
         _rows(ax, [one.name for _, one in ranked])
-        scores = [float(getattr(one, column)) for _, one in ranked] if column != "time" else []
-        if scores and max(scores) > FAR * min(scores):
+        if max(values) > FAR * min(values):
             ax.set_xscale("log")
-            log_ticks(ax.xaxis, min(scores), max(scores), most=3)
-    axes[0].set_xscale("log")
-    axes[0].xaxis.set_major_locator(LogLocator(numticks=4))
-    axes[0].xaxis.set_minor_locator(NullLocator())
+            log_ticks(ax.xaxis, min(values), max(values), most=2)
     handles = {label: handle for handle, label in zip(*axes[0].get_legend_handles_labels(), strict=True)}
     place.legend(handles.values(), handles.keys(), loc="outside upper right", ncols=3, columnspacing=0.8)
 
