@@ -209,7 +209,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "README.md",
         "refine-bundled-bolt",
-        "Unhealed, `joint` on attention alone raises WQL by {large:.1f} % at 0.15 and by {small:.0f} % at 0.075",
+        "to 0.15 or 0.075 of its parameters and without healing, WQL rises by {large:.1f} % or {small:.0f} %",
         lambda found: {
             name: 100 * (found["forms"][f"attention_ratio-{size}-True"]["WQL"] - 1)
             for name, size in (("large", 0.15), ("small", 0.075))

@@ -18,7 +18,7 @@ from rankscope.choices import ALLOCATIONS, METHOD_NAMES, WHOLE_MODEL, Allocation
 from rankscope.compress import CompressOptions, CompressReport, compress
 from rankscope.compress.calibration import Calibration, calibrate, fingerprint, load_calibration
 from rankscope.compress.heal import HealConfig, HealReport, heal
-from rankscope.compress.options import needs_calibration, validate_ratio
+from rankscope.compress.options import SENSITIVITY, needs_calibration, validate_ratio
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
 from rankscope.errors import (
@@ -273,7 +273,7 @@ class _Run:
                 method=cast(Method, plain(point.method)),
                 allocation=None if point.allocation == "default" else cast(Allocation, point.allocation),
                 calibration=self._moments(point),
-                probe=self.scorer.probe(point.seed or 0),
+                probe=self.scorer.probe(point.seed or 0) if point.allocation == SENSITIVITY else None,
                 seed=point.seed or 0,
             ),
             out=self.folder.work,

@@ -126,7 +126,7 @@ class ForecastScorer:
         return named_set(self.checkpoint, options.calibration, seed=seed, columns=options.columns, freq=options.freq)
 
     def probe(self, seed: int) -> CalibrationSet | None:
-        """Return synthetic series, as in `rankscope.compress.sensitivity`."""
+        """Return None: generated series are drawn by `rankscope.compress`."""
         return None
 
     def original(self, progress: Progress) -> KeptOriginal:
@@ -299,7 +299,7 @@ class TextScorer:
 
 def _text_count(name: str) -> int:
     kind, _, number = name.partition(":")
-    if kind != "text" or not number.isdigit() or int(number) < 1:
+    if kind != "text" or not number.isdecimal() or int(number) < 1:
         raise OptionError(
             f"calibration {name!r} is not supported for text models; use windows of its text, such as {DEFAULT_TEXT}."
         )

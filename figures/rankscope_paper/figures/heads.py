@@ -13,7 +13,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.errors import DataError
 from rankscope.io import codec
 from rankscope.measure.sweep import read_sweep_report
-from rankscope.numerics import row_angles
+from rankscope.numerics import angle_matrix
 from rankscope.plots import angle_maps, ranks_by_heads
 from rankscope.plots.labels import short_names
 from rankscope_paper.figures.embedding import angle_frame, mean_angle
@@ -166,7 +166,7 @@ def _angles(checkpoint: Checkpoint) -> tuple[tuple[int, ...], np.ndarray]:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: figure 14 needs one.")
     matrix = checkpoint.matrix(sites[0])
     dense = matrix if isinstance(matrix, torch.Tensor) else matrix.dense()
-    return sites[0].head_widths or (len(dense),), row_angles(dense).numpy()
+    return sites[0].head_widths or (len(dense),), angle_matrix(dense).numpy()
 
 
 def _same_head(widths: tuple[int, ...]) -> np.ndarray:

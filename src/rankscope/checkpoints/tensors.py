@@ -84,6 +84,8 @@ def read_tensor(info: TensorInfo) -> Tensor:
 
 
 _LFS = b"version https://git-lfs"
+LARGEST_JSON = 64 * 2**20
+"""Bytes of a JSON file beside weights, at most."""
 
 
 @contextmanager
@@ -102,15 +104,15 @@ def _opened(file: Path) -> Iterator[Any]:
         ) from error
 
 
-def read_json(file: Path, limit: int = 64 * 2**20) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object.
 
     Raises:
-        CheckpointError: the file is missing, unreadable, larger than ``limit`` bytes or no JSON object.
+        CheckpointError: the file is missing, unreadable, larger than `LARGEST_JSON` or no JSON object.
     """
     try:
-        if os.path.getsize(file) > limit:
-            raise CheckpointError(f"{file} is larger than {limit} bytes: that is not a {file.name}.")
+        if os.path.getsize(file) > LARGEST_JSON:
+            raise CheckpointError(f"{file} is larger than {LARGEST_JSON} bytes: that is not a {file.name}.")
         content = codec.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{file.parent} has no {file.name}: pass the folder of a saved model.") from error

@@ -121,7 +121,7 @@ def _healings(last: HealReport, student: str | None) -> Iterator[str]:
         yield f"Healed by distillation from `{one['teacher']}`: {one['steps']:,} steps."
         words = [place, "--teacher", one["teacher"]]
         for name, flag in _FLAGS.items():
-            value = one["options"][name]
+            value = one["options"].get(name)  # reports of earlier releases have fewer
             if value not in (None, [], getattr(HealConfig, name)):
                 words += [flag, ",".join(value) if isinstance(value, list) else _DTYPES.get(value, value)]
         for column, value in (one["options"].get("columns") or {}).items():

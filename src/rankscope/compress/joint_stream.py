@@ -147,7 +147,7 @@ class JointStream:
             )
         self.source, self.slicing, self.series = source, Slicing(source), calibrated_on(source, how)
         self.how = replace(how, calibration=self.series, probe=probe_set(source, how))
-        shown = replace(self.how, eps=None, ratio=None, budget=None, storage=None, dtype=None)
+        shown = replace(self.how, allocation=SENSITIVITY, eps=None, ratio=None, budget=None, storage=None, dtype=None)
         moments, taps = _moments(how), stream_taps(source)
         if moments is not None and moments.serves(source.sites(WHOLE), how.decoder or DECODERS[0]):
             shown = replace(shown, calibration=moments)

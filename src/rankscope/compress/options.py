@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rankscope.choices import ALLOCATIONS, DECODERS, METHOD_NAMES, STORAGES, Allocation, Decoder, Method, Storage
 from rankscope.errors import OptionError, check_count, unknown_choice
@@ -25,7 +25,7 @@ JOINT_STREAM: Method = "joint+stream"
 DEPTH: Method = "depth"
 LAYERS = "layers"
 TIME = "time"
-SENSITIVITY = "sensitivity"
+SENSITIVITY: Final = "sensitivity"
 RATIOS = ("ratio", "attention-ratio")
 BUDGETS = (*RATIOS, "parameters", "bytes", "cache-bytes", LAYERS, TIME)
 ATTENTION = ("attention",)

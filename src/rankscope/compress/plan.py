@@ -310,7 +310,7 @@ def _levels(allocation: str, spectra: Sequence[Spectrum], budget: Budget) -> lis
     if allocation == "uniform-ratio":
         shares = {j * one.cost / one.stored for one in spectra for j in range(1, one.stored // one.cost + 1)}
         return sorted(-share for share in {1.0, *shares})
-    most = max(one.rank_now // one.heads for one in spectra)
+    most = max(1, *(one.rank_now // one.heads for one in spectra))
     return [-r0 / 4 for r0 in range(4 * most, 0, -1)]
 
 

@@ -187,6 +187,8 @@ def prepare(
     allocation = _allocation(how, source.family.forecastable)
     if allocation == SENSITIVITY:
         how = replace(how, probe=probe_set(source, how))
+    elif how.probe is not None:
+        raise OptionError(f"a probe has no effect with allocation {allocation}: leave it out, or take {SENSITIVITY}.")
     moments = None
     if needs_calibration(how.method):
         moments = calibration_for(

@@ -50,11 +50,18 @@ def guess_family(config: Config, shapes: Shapes) -> tuple[Family, tuple[str, ...
         build=_build,
         embed=lambda module, series: _embed(module, series, found, modality),
         model_inputs=lambda module, series: _inputs(module, series, modality),
+        context=_context,
         blocks=lambda module: _blocks(module, found),
         vocabulary=t5.vocabulary if modality == "text" else None,
         modality=modality,
     )
     return family, found.guesses
+
+
+def _context(config: Config) -> int | None:
+    """Positions that a model has, where its config names their number."""
+    found = config.get("max_position_embeddings", config.get("n_positions"))
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def _modality(sites: tuple[Site, ...], shapes: Shapes) -> Modality:
@@ -99,7 +106,7 @@ def _build(folder: Path, dtype: torch.dtype) -> nn.Module:
 def _inputs(module: Any, series: Tensor, modality: Modality) -> dict[str, Any]:
     takes = inspect.signature(module.forward).parameters
     if modality == "text":
-        tokens = t5.token_ids(module, series)
+        tokens = t5.token_ids(module, series)[:, : _context(module.config.to_dict())]
         pad = getattr(module.config, "pad_token_id", None)
         mask = torch.ones_like(tokens) if pad is None else (tokens != pad).long()
         inputs: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask}

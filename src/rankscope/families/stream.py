@@ -128,7 +128,7 @@ def sliced_ties(shapes: Shapes, config: Config) -> Shapes:
     widths = read_widths(config)
     if not widths:
         return shapes
-    first = next(iter(widths))
+    first = min(widths, key=_order)
     return {name: (rows, widths[first]) for name, (rows, _) in shapes.items() if name == "encoder.embed_tokens.weight"}
 
 

@@ -75,9 +75,9 @@ def model_inputs(module: Any, series: Tensor) -> dict[str, Any]:
 
 def embed(module: Any, series: Tensor) -> Float[Tensor, "tokens d_model"]:
     """Look up every token id (axes texts, tokens) of a corpus; padding is left out."""
-    tokens = token_ids(module, series)
+    tokens, pad = token_ids(module, series), module.config.pad_token_id
     with torch.no_grad():
-        return module.get_input_embeddings()(tokens[tokens != int(module.config.pad_token_id or 0)])
+        return module.get_input_embeddings()(tokens.flatten() if pad is None else tokens[tokens != pad])
 
 
 def token_ids(module: Any, series: Tensor) -> Tensor:

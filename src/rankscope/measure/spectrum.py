@@ -53,7 +53,7 @@ class SiteSpectrum:
 
     Attributes:
         site: which matrix.
-        layout: how the checkpoint stores it: ``dense``, ``factored`` or ``head-width``.
+        layout: how the checkpoint stores it: ``dense``, ``factored``, ``head-width`` or ``width``.
         shape: (d_out, d_in) of the matrix.
         sigma: singular values, descending; of a factored matrix the leading ``rank`` ones, the others are
             zero. None where spectra were left out.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import nan, prod
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -208,7 +208,7 @@ def measure_point(
             name: {key: [row.eps_ranks[key] for row in group] for key in keys} for name, group in groups.items()
         },
         head_ranks={
-            name: {key: [list(row.per_head_eps_ranks[key]) for row in group] for key in keys}
+            name: {key: [list(row.per_head_eps_ranks.get(key, ())) for row in group] for key in keys}
             for name, group in groups.items()
         },
         embeddings=tuple(
@@ -250,9 +250,13 @@ def measure_models(
 
 
 def mean_head_rank(ranks: PointRanks, key: str, group: str = ALL) -> float:
-    """Mean ε-rank of one head's rows of W_Q over all heads and layers, of all attentions or a group (Fig. 16)."""
+    """Mean ε-rank of one head's rows of W_Q over all heads and layers, of all attentions or a group (Fig. 16).
+
+    NaN where a model's number of heads is not known.
+    """
     chosen = ranks.head_ranks.values() if group == ALL else (ranks.head_ranks[group],)
-    return fmean(rank for one in chosen for layer in one[key] for rank in layer)
+    found = [rank for one in chosen for layer in one[key] for rank in layer]
+    return fmean(found) if found else nan
 
 
 def _flat(row: SweepRow, keys: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Pure functions on matrices: rank, spectrum, factors, angles, size. Tensors in, tensors out."""
 
-from rankscope.numerics.embedding import angle_matrix, row_angles
+from rankscope.numerics.embedding import angle_matrix
 from rankscope.numerics.factored import FactoredMatrix, symmetric_root
 from rankscope.numerics.rank import (
     effective_rank,
@@ -30,7 +30,6 @@ __all__ = [
     "FactoredMatrix",
     "symmetric_root",
     "angle_matrix",
-    "row_angles",
     "factored_parameters",
     "factoring_pays",
     "size_ratio",

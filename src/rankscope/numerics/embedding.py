@@ -78,14 +78,3 @@ def angle_matrix(x: Float[Tensor, "items dim"]) -> Float[Tensor, "items items"]:
     diagonal = angles.diagonal()
     diagonal.copy_(torch.where(diagonal.isnan(), diagonal, torch.zeros_like(diagonal)))
     return angles
-
-
-def row_angles(
-    weight: Float[Tensor, "d_out d_in"], heads: int | None = None
-) -> Float[Tensor, "d_out d_out"] | Float[Tensor, "heads d_head d_head"]:
-    """Angles between all pairs of rows of a weight matrix (Fig. 14), or within each head's rows."""
-    if heads is None:
-        return angle_matrix(weight)
-    if heads < 1 or weight.shape[0] % heads:
-        raise OptionError(f"{weight.shape[0]} rows do not split into {heads} heads.")
-    return torch.stack([angle_matrix(block) for block in weight.chunk(heads)])

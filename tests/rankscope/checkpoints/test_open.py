@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 import rankscope.checkpoints.sources as sources
 from rankscope.checkpoints import Checkpoint, list_bundled, open_checkpoint
+from rankscope.compress import CompressOptions, compress
 from rankscope.errors import CheckpointError, OptionError
 
 Make = Callable[..., Any]
@@ -103,6 +104,19 @@ def test_tied_copies_count_once(
     full = open_checkpoint(write_checkpoint(tmp_path / "full", config, copied))
     assert full.parameters == plain.parameters
     assert full.bytes == plain.bytes + 3 * tensors["shared.weight"].nbytes
+
+
+def test_a_tied_copy_of_a_sliced_model_in_any_order_of_its_config(chronos_t5_folder: Path, tmp_path: Path) -> None:
+    """transformers writes the keys of a config in alphabetical order: the decoder's points before the encoder's."""
+    how = CompressOptions(ratio=0.7, method="stream", calibration="mixture:4", probe="mixture:4")
+    compress(chronos_t5_folder, how, out=tmp_path / "small")
+    plain = open_checkpoint(tmp_path / "small")
+    tensors = load_file(tmp_path / "small/model.safetensors")
+    copied = {**tensors, "encoder.embed_tokens.weight": tensors["shared.weight"].clone()}
+    save_file(copied, tmp_path / "small/model.safetensors")
+    config = json.loads((tmp_path / "small/config.json").read_text())
+    (tmp_path / "small/config.json").write_text(json.dumps(config, sort_keys=True))
+    assert open_checkpoint(tmp_path / "small").parameters == plain.parameters
 
 
 def test_embedding_under_the_name_of_its_copy(

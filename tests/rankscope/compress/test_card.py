@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from huggingface_hub import ModelCard
 
 from rankscope import open_checkpoint
 from rankscope.compress import CompressOptions, compress, compress_to_loss
-from rankscope.compress.card import CARD
+from rankscope.compress.card import CARD, write_card
 from rankscope.compress.heal import HealConfig, heal
 from rankscope.series import Columns
 
@@ -90,3 +91,8 @@ def test_every_healing_has_its_line(bolt_folder: Path, tmp_path: Path) -> None:
         "--dtype float32 --batch-size 4 --id-column shop --target-column sold --out twice-again-healed"
     )
     assert f"$ rankscope heal twice-again-healed {how} 3 --batch-size 4 --out twice-again-healed-healed\n" in card
+    report = json.loads((tmp_path / "twice/heal.json").read_text())
+    del report["earlier"][0]["options"]["freq"]  # an option of later releases
+    (tmp_path / "twice/heal.json").write_text(json.dumps(report))
+    write_card(tmp_path / "twice", tmp_path / "twice")
+    assert (tmp_path / "twice" / CARD).read_text() == card

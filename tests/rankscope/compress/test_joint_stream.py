@@ -235,6 +235,16 @@ def test_nothing_is_computed_twice(given: str, wide: Any, tmp_path: Path, monkey
     assert plain == counted
 
 
+def test_a_text_model_is_cut_by_sensitivity_too(tmp_path: Path, write_checkpoint: Any, tiny_config: Any) -> None:
+    file, words = tmp_path / "ids.txt", torch.randint(2, 60, (3000,), generator=torch.Generator().manual_seed(3))
+    file.write_text(" ".join(map(str, words.tolist())))
+    source = open_checkpoint(write_checkpoint(tmp_path / "text", tiny_config("t5")))
+    how = CompressOptions(ratio=0.7, method="joint+stream", calibration=f"text:{file}:8")
+    made = JointStream(source, how, silent)
+    assert made.prepared.allocation == "sensitivity"
+    assert made.choose(Budget("ratio", 0.7)).lost > 0
+
+
 def test_taps_that_share_a_probe_measure_what_they_would_alone(wide: Any) -> None:
     source = open_checkpoint(wide("chronos-t5"))
     how, taps = replace(FEW, calibration=named_set(source, "mixture:16")), stream_taps(source)

@@ -355,6 +355,12 @@ def test_a_schedule_grows_with_depth_as_the_flow_does() -> None:
     )
 
 
+def test_a_schedule_of_matrices_that_have_fewer_ranks_than_heads() -> None:
+    few = Spectrum("encoder.block.0.q.weight", (64, 64), torch.ones(2), stored_rank=2, heads=4)
+    with pytest.raises(OptionError, match="out of reach: the least that allocation schedule keeps"):
+        plan_by_budget([few], Budget("attention-ratio", 0.5), "schedule")
+
+
 def test_a_schedule_never_shrinks_with_depth() -> None:
     spectra = [
         Spectrum(f"encoder.block.{i}.q.weight", (8, 8), torch.tensor([1.0] * (6 - i) + [1e-4] * (2 + i)), layer=i)

@@ -12,16 +12,24 @@ from typer.testing import CliRunner
 
 from rankscope import open_checkpoint
 from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, read_recipe
+from rankscope.compress.calibration import calibrate, named_set
 from rankscope.errors import DataError, OptionError
 from rankscope_cli.app import app
 
 FEW: dict[str, Any] = {"calibration": "mixture:8", "probe": "mixture:4"}
 HOW: dict[str, dict[str, Any]] = {
     "ratio": {"ratio": 0.8, **FEW},
-    "attention": {"attention_ratio": 0.6, "method": "whitened", "sites": "q,k,v", "refine": True, "seed": 3, **FEW},
+    "attention": {
+        "attention_ratio": 0.6,
+        "method": "whitened",
+        "sites": "q,k,v",
+        "refine": True,
+        "seed": 3,
+        "calibration": "mixture:8",
+    },
     "refit": {"attention_ratio": 0.5, "method": "svd", "refine": True, "calibration": "kernelsynth:8"},
     "eps": {"eps": 0.3, "multiple": 2, "dtype": torch.bfloat16},
-    "bytes": {"budget": Budget("bytes", 25_000), "storage": "int8", "allocation": "energy", **FEW},
+    "bytes": {"budget": Budget("bytes", 25_000), "storage": "int8", "allocation": "energy", "calibration": "mixture:8"},
     "stream": {"ratio": 0.8, "method": "stream", **FEW},
     "int8": {"storage": "int8"},
 }
@@ -45,6 +53,22 @@ def test_the_same_model_again(name: str, bolt_folder: Path, tmp_path: Path) -> N
     compress(bolt_folder, again, out=tmp_path / "second")
     assert weights(tmp_path / "first") == weights(tmp_path / "second")
     assert (tmp_path / "first/recipe.yaml").read_text() == (tmp_path / "second/recipe.yaml").read_text()
+
+
+@pytest.mark.parametrize(("kind", "decoder"), [("chronos-bolt", "teacher"), ("chronos-t5", "sampled")])
+def test_moments_of_another_seed_are_made_again(
+    kind: str, decoder: Any, write_checkpoint: Any, tiny_config: Any, tmp_path: Path
+) -> None:
+    """Twice: from the folder, and from the one that its recipe made."""
+    source = open_checkpoint(write_checkpoint(tmp_path / "model", tiny_config(kind, num_decoder_layers=2)))
+    moments = calibrate(source, named_set(source, "mixture:4", seed=5), seed=5, decoder=decoder)
+    how = CompressOptions(attention_ratio=0.5, method="whitened", allocation="energy", calibration=moments)
+    compress(source, how, out=tmp_path / "0")
+    for number in range(2):
+        again = read_recipe(tmp_path / str(number)).options(source)
+        compress(source, again, out=tmp_path / str(number + 1))
+    assert weights(tmp_path / "0") == weights(tmp_path / "1") == weights(tmp_path / "2")
+    assert read_recipe(tmp_path / "2").calibration_seed == 5
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def replaced(module: nn.Module, matrices: dict[Site, Tensor]) -> Iterator[None]:
 
 
 def options(kind: str, moments: Calibration | None, **changes: Any) -> CompressOptions:
-    probe = texts(2) if kind == "t5" else "kernelsynth:6"
+    probe = None if "allocation" in changes else texts(2) if kind == "t5" else "kernelsynth:6"
     how = {
         "sites": "attention",
         "method": "joint",
@@ -327,12 +327,10 @@ def test_compress_measures_by_itself_and_loses_less(make: Make, tmp_path: Path) 
         with torch.no_grad():
             return module(**pass_inputs(module, model.family, series.context, series.future)).logits
 
-    for name in ("energy", "sensitivity"):
+    for name, probe in (("energy", None), ("sensitivity", "kernelsynth:8")):
         report = compress(
             checkpoint,
-            CompressOptions(
-                attention_ratio=0.4, method="joint", allocation=name, calibration=moments, probe="kernelsynth:8"
-            ),
+            CompressOptions(attention_ratio=0.4, method="joint", allocation=name, calibration=moments, probe=probe),
             out=tmp_path / name,
             progress=lambda done, total, what: seen.add(what),
         )
@@ -342,6 +340,12 @@ def test_compress_measures_by_itself_and_loses_less(make: Make, tmp_path: Path) 
         errors[name] = float(divergence(answer(checkpoint), near).mean())
     assert "sensitivity" in seen
     assert errors["sensitivity"] < 0.7 * errors["energy"]
+
+
+def test_a_probe_that_nothing_reads_is_refused(make: Make) -> None:
+    checkpoint, moments = make("chronos-t5")
+    with pytest.raises(OptionError, match="a probe has no effect with allocation energy: leave it out, or take sens"):
+        prepare(checkpoint, options("chronos-t5", moments, allocation="energy", probe="kernelsynth:6"))
 
 
 def test_a_text_model_needs_tokens(make: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from rankscope.families import Site
 from rankscope.families.generic import guess_family
 from rankscope.families.structure import find_structure
 from rankscope.measure.hooks import LayerKey
+from rankscope.measure.sweep import mean_head_rank, measure_point
 
 Opened = Callable[..., Checkpoint]
 LayerInputs = Callable[[Checkpoint, Tensor], dict[LayerKey, Tensor]]
@@ -149,6 +151,18 @@ def test_unknown_models_are_built_fed_and_looked_into(
         assert embedded.shape == (2 * 16, 16)
 
 
+def test_a_text_without_padding_token_counts_whole_and_is_cut_to_the_positions(native_checkpoint: Opened) -> None:
+    checkpoint = native_checkpoint("gpt2")
+    module: Any = checkpoint.module()
+    module.config.pad_token_id = None
+    x = torch.arange(36)[None] % 4
+    assert len(checkpoint.family.embed(module, x)) == 36
+    most = checkpoint.family.context(checkpoint.config)
+    assert most == module.config.n_positions
+    long = torch.zeros(1, most + 3, dtype=torch.long)
+    assert checkpoint.family.model_inputs(module, long)["input_ids"].shape == (1, most)
+
+
 def test_what_is_guessed_is_said(native_checkpoint: Opened) -> None:
     words = native_checkpoint("gpt2").guesses
     assert "2 decoder layers = transformer.h.N" in words
@@ -176,6 +190,19 @@ def test_without_a_number_of_heads_no_head_is_measured(native: Callable[..., Pat
     checkpoint = open_checkpoint(folder)
     assert all(site.head_widths == () for site in checkpoint.sites("all"))
     assert any("heads = unknown" in words for words in checkpoint.guesses)
+
+
+def test_without_a_number_of_heads_a_point_of_a_sweep_has_whole_ranks(
+    native: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(native("bart"), tmp_path / "headless"))
+    config = json.loads((folder / "config.json").read_text())
+    for stack in ("encoder", "decoder"):
+        del config[f"{stack}_attention_heads"]
+    (folder / "config.json").write_text(json.dumps(config))
+    ranks = measure_point(folder, (0.1,))
+    assert ranks.mean_ranks["all"]["0.1"] > 0
+    assert math.isnan(mean_head_rank(ranks, "0.1"))
 
 
 def test_two_encoders_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import TypeCheckError
 from numpy.polynomial import chebyshev
 
 from rankscope.errors import OptionError
-from rankscope.numerics import angle_matrix, row_angles
+from rankscope.numerics import angle_matrix
 from rankscope.numerics.embedding import chebyshev_embedding, chebyshev_polynomials, random_frame
 
 BINS = torch.linspace(-15, 15, 4093)
@@ -88,12 +88,6 @@ def test_zero_vectors_have_no_angle_and_the_diagonal_is_exact() -> None:
     assert float(found[0, 2]) == pytest.approx(math.pi / 4)
 
 
-def test_rows_of_heads_are_the_diagonal_blocks() -> None:
-    w = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
-    whole = row_angles(w)
-    for head, block in enumerate(row_angles(w, heads=3)):
-        torch.testing.assert_close(block, whole[2 * head : 2 * head + 2, 2 * head : 2 * head + 2])
-    with pytest.raises(OptionError, match="heads"):
-        row_angles(w, heads=4)
+def test_angles_are_between_the_rows_of_a_matrix() -> None:
     with pytest.raises((OptionError, TypeCheckError)):
         angle_matrix(torch.zeros(3))

@@ -216,7 +216,7 @@ def calibration_for(
         source: moments, a file of them (told by its content), a calibration set or its name as
             `rankscope.compress.calibration.named_set` takes it; the default set without.
         decoder: what the decoder reads, ``teacher`` by default; given moments have to have it.
-        seed: of a set that is named, and of sample paths.
+        seed: of a set that is named, and of its sample paths; a set that is given has its own.
         columns: non-default column names of its files.
         freq: frequency of its files (default: inferred).
         device: where the model runs.
@@ -238,7 +238,13 @@ def calibration_for(
         series = named_set(checkpoint, source, seed=seed, columns=columns, freq=freq)
     watched = with_partners(checkpoint, sites)
     return calibrate(
-        checkpoint, series, sites=watched, decoder=decoder or "teacher", seed=seed, device=device, progress=progress
+        checkpoint,
+        series,
+        sites=watched,
+        decoder=decoder or "teacher",
+        seed=series.seed,
+        device=device,
+        progress=progress,
     )
 
 

@@ -192,9 +192,8 @@ def _with_length(name: str, checkpoint: Checkpoint, context: int) -> tuple[str, 
 
 def cap_note(checkpoint: Checkpoint, name: str) -> tuple[str, ...]:
     """Say that histories are shorter than what the model reads, where nobody asked for that."""
-    most, plain = checkpoint.family.context(checkpoint.config), not _LENGTH.fullmatch(name)
-    named = plain and checkpoint.family.forecastable and name != default_set(checkpoint)
-    if most is None or most <= CONTEXT or not named:
+    most = checkpoint.family.context(checkpoint.config)
+    if most is None or most <= CONTEXT or not checkpoint.family.forecastable or _LENGTH.fullmatch(name):
         return ()
     return (
         f"calibration set {name} has histories of {CONTEXT} values, {checkpoint.source} reads {most}: {name}@{most} "
@@ -257,7 +256,7 @@ def _part(
     kind, colon, number = part.partition(":")
     if kind in KINDS:
         return _generated(kind, _whole(part, number), context, horizon, rng)
-    file, count = (kind, _whole(part, number)) if colon and number.isdigit() else (part, None)
+    file, count = (kind, _whole(part, number)) if colon and number.isdecimal() else (part, None)
     if not os.path.exists(file) and (meant := nearest(kind, KINDS)):  # a Path refuses names that are too long
         raise OptionError(f"calibration set {part!r} is neither a file nor generated series: {meant.strip()}")
     series = [_observed(one.target) for one in read_series(file, freq=freq, columns=columns, dated=False)]
@@ -265,7 +264,7 @@ def _part(
 
 
 def _whole(part: str, number: str) -> int:
-    if not number.isdigit() or int(number) < 1:
+    if not number.isdecimal() or int(number) < 1:
         raise OptionError(f"calibration set {part!r} needs a number of series of at least 1, e.g. {DEFAULT}.")
     return int(number)
 

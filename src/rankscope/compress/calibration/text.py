@@ -44,7 +44,7 @@ def text_set(
         DataError: the text cannot be used, or is too short.
     """
     file, number = _split(source)
-    if not file or (number and int(number) < 1) or (file.isdigit() and not Path(file).is_file()):
+    if not file or (number and int(number) < 1) or (file.isdecimal() and not Path(file).is_file()):
         raise OptionError(f"calibration set {source!r} names no text: write text:FILE, or text:FILE:N for N windows.")
     tokens = read_tokens(file, checkpoint)
     n = int(number) if number else count or WINDOWS
@@ -120,4 +120,4 @@ def check_length(part: Int[Tensor, " tokens"], size: int, share: float = 0.5) ->
 def _split(source: str) -> tuple[str, str]:
     """File and number of windows; no number is an empty one."""
     file, colon, number = source.removeprefix(TEXT).rpartition(":")
-    return (file, number) if colon and number.isdigit() else (source.removeprefix(TEXT), "")
+    return (file, number) if colon and number.isdecimal() else (source.removeprefix(TEXT), "")

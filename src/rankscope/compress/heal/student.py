@@ -15,11 +15,11 @@ from rankscope.compress.recipe import RECIPE
 from rankscope.compress.write import REPORT
 from rankscope.errors import FamilyError, OptionError
 from rankscope.families import FAMILIES, config_field
+from rankscope.families.sites import LETTERS
 from rankscope.families.stream import read_widths, stream_axes
 from rankscope.families.weight_layout import scale_name
 from rankscope.numerics.quantise import quantise
 
-LETTERS = ("q", "k", "v", "o")
 KEPT = ("config.json", REPORT, RECIPE, *COMPANIONS)
 """Files that a healed folder takes over as they are."""
 SHARD = "5GB"

@@ -232,7 +232,8 @@ def test_series_without_an_observation_are_left_out(
     assert len(more) == len(given)
     torch.testing.assert_close(more.future, given.future, rtol=0, atol=0, equal_nan=True)
     for name, one in (("plain", given), ("more", more)):
-        compress(checkpoint, CompressOptions(ratio=0.9, method=method, calibration=one, probe=one), out=tmp_path / name)
+        how = CompressOptions(ratio=0.9, method=method, calibration=one, probe=None if method == "whitened" else one)
+        compress(checkpoint, how, out=tmp_path / name)
     plain, found = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "more"))
     assert plain == found
 
