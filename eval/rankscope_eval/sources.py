@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,6 +106,18 @@ class LoadedSuite:
             self.cut.clear()
             self.cut[task] = Windows(task, self.series(task))
         return self.cut[task]
+
+    def contents(self) -> str:
+        """Hash of all series.
+
+        Raises:
+            DataError: the series are unavailable or do not fit their tasks.
+        """
+        digest = hashlib.sha256()
+        for one in (one for task in self.suite.tasks for one in self.series(task)):
+            digest.update(repr((one.item_id, str(one.start))).encode("utf-8", "surrogatepass"))
+            digest.update(one.target.tobytes())
+        return digest.hexdigest()[:16]
 
 
 def _needed(task: Task) -> str:

@@ -52,6 +52,11 @@ def test_every_bundled_model_in_one_command(cli: Callable[..., Any]) -> None:
     assert {"time-moe", "wavetoken", "totem"} <= {open_checkpoint(name).family.name for name in names}
 
 
+def test_series_that_show_no_token_are_too_short(refused: Callable[..., str]) -> None:
+    line = refused("embed", "bundled-informer", "--length", "36", "--n", "4")
+    assert line == "error: bundled-informer: no series shows it a whole token: give longer ones (--length).\n"
+
+
 def test_who_reads_what_is_said(
     refused: Callable[..., str], bolt_folder: Path, text_folder: Path, book: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -135,7 +136,7 @@ def run(
 def _scoring(
     suite: str | Suite | None, name: str, data: str | None, max_series: int | None, num_samples: int | None, device: str
 ) -> Scoring | None:
-    """Build the scoring on a suite; its name identifies all settings that affect scores.
+    """Build the scoring on a suite; its name identifies all settings and data that affect scores.
 
     Raises:
         RankscopeError: the suite or its data are not usable.
@@ -148,9 +149,10 @@ def _scoring(
 
     samples = SAMPLES if num_samples is None else num_samples
     how = Forecasting(num_samples=samples, device=device)
-    scorer = Scorer(read_suite(suite, data, max_series=max_series), how)
+    loaded = read_suite(suite, data, max_series=max_series)
     limits = f", first {max_series} series" if max_series is not None else ""
-    return Scoring(scorer, f"{name}, {samples} samples{limits}")
+    found = hashlib.sha256(f"{loaded.suite.tasks!r} {loaded.contents()}".encode()).hexdigest()[:8]
+    return Scoring(Scorer(loaded, how), f"{name}, {samples} samples{limits}, contents {found}")
 
 
 _SHOWN_SCORES = ("relative_WQL", "relative_MASE")

@@ -31,7 +31,7 @@ from rankscope_eval.forecasters import Forecasting, pipeline_forecaster
 from rankscope_eval.metrics import QUANTILES
 from rankscope_eval.relative import Sums, relative_scores
 from rankscope_eval.scorer import Scorer
-from rankscope_eval.sources import LoadedSuite, read_suite
+from rankscope_eval.sources import read_suite
 from rankscope_eval.suites import DEFAULT_SUITE, Suite
 from rankscope_eval.tradeoff.folder import KeptOriginal
 from rankscope_eval.tradeoff.overlap import (
@@ -112,7 +112,7 @@ class ForecastScorer:
             "suite": suite.name,
             "max_series": options.max_series,
             "tasks": tasks,
-            "data": _contents(self.scorer.suite),
+            "data": self.scorer.suite.contents(),
             "num_samples": options.how.num_samples,
             "batch_size": options.how.batch_size,
             "sampling_seeds": options.sampling_seeds,
@@ -208,15 +208,6 @@ class ForecastScorer:
             count = self.options.how.num_samples
             return lambda: pipeline.predict(series, prediction_length=self.horizon, num_samples=count)
         return lambda: quantile_forecasts(pipeline, series, self.horizon, QUANTILES)
-
-
-def _contents(suite: LoadedSuite) -> str:
-    """Hash of all series."""
-    digest = hashlib.sha256()
-    for one in (one for task in suite.suite.tasks for one in suite.series(task)):
-        digest.update(repr((one.item_id, str(one.start))).encode("utf-8", "surrogatepass"))
-        digest.update(one.target.tobytes())
-    return digest.hexdigest()[:16]
 
 
 class TextScorer:

@@ -154,14 +154,15 @@ def _swept(path: Path) -> tuple[AngleMaps, str]:
 
 def _measured(checkpoints: list[Checkpoint]) -> AngleMaps:
     found: AngleMaps = {}
-    for checkpoint in checkpoints:
+    for checkpoint, name in zip(checkpoints, short_names([one.source for one in checkpoints]), strict=True):
         widths, angles = _angles(checkpoint)
-        found[f"{short_names([checkpoint.source])[0]}, h = {len(widths)}"] = (widths, angles)
+        found[f"{name}, h = {len(widths)}"] = (widths, angles)
     return found
 
 
 def _angles(checkpoint: Checkpoint) -> tuple[tuple[int, ...], np.ndarray]:
-    sites = [site for site in checkpoint.sites(("q", "encoder", "self")) if site.layer == 0]
+    first = ("encoder", "self.q", 0)
+    sites = [site for site in checkpoint.sites("all") if (site.stack, site.role, site.layer) == first]
     if not sites:
         raise DataError(f"{checkpoint.source} has no encoder with a W_Q: figure 14 needs one.")
     matrix = checkpoint.matrix(sites[0])

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rankscope.checkpoints import Checkpoint
-from rankscope.errors import OptionError
+from rankscope.errors import DataError, OptionError
 from rankscope.measure.spectrum import measure_spectrum
 from rankscope.measure.tradeoff import Table2Report, read_table2
 from rankscope.plots.labels import plain_ticks, whole_numbers
@@ -58,6 +58,8 @@ def fig1(settings: Settings) -> Drawn:
     first = measured_start(checkpoints, (CORPUS,), settings, angle_items=1).get(CORPUS)
     start = {} if first is None else {names[row.model]: row.relative for row in inputs_of(first).rows}
     depth = {names[one.source]: ranks for one in checkpoints if (ranks := _ranks(one, settings.device))}
+    if not depth:
+        raise DataError(f"{listed(checkpoints)}: none has an encoder with a W_Q: figure 1 needs one.")
     table = read_table2(settings.data or carried(TABLES["bundled-bolt"], MAKE_TABLE))
     cost = _cost(table)
     spans = "; ".join(f"{name} {ranks[0]:.2f} to {ranks[-1]:.2f}" for name, ranks in depth.items())

@@ -36,6 +36,8 @@ def study(settings: Settings) -> tuple[Drawn, ...]:
                     f"{checkpoint.source}: its network before training cannot be rebuilt: name a checkpoint of "
                     "rankscope pretrain."
                 )
+            if not any((site.stack, site.role) == ("encoder", "self.q") for site in checkpoint.sites("all")):
+                raise DataError(f"{checkpoint.source} has no encoder with a W_Q: nothing is drawn of it.")
             before, after = (
                 measure_spectrum(one, eps=EPS, device=settings.device)
                 for one in (initial[checkpoint.source], checkpoint)

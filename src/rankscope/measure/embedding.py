@@ -16,7 +16,7 @@ from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.engine import Progress, silent
 from rankscope.engine.device import resolve_device
 from rankscope.engine.randomness import seeded
-from rankscope.errors import OptionError, check_count
+from rankscope.errors import DataError, OptionError, check_count
 from rankscope.measure.corpora import Corpora, Embedded, check_modalities, embedded, reads_token_ids
 from rankscope.measure.hooks import Triangle
 from rankscope.measure.spectrum import RowSpectrum, ranks_by_eps
@@ -203,6 +203,8 @@ def _measure(
     seed: int,
 ) -> EmbeddingSpectrum:
     triangle, x = Triangle(), what.rows
+    if not len(x):
+        raise DataError(f"{checkpoint.source}: no series shows it a whole token: give longer ones (--length).")
     for part in x.split(8192):
         triangle.add(part)
     _, sigma, vh = torch.linalg.svd(triangle.r, full_matrices=False)

@@ -216,27 +216,36 @@ def check_effects(config: PretrainConfig) -> None:
             raise OptionError(f"{name} has {max(steps)}, and the run ends at max_steps {config.max_steps}: lower it.")
 
 
+def data_checksums(config: PretrainConfig) -> dict[str, str]:
+    """Checksums of the user's files and the index of the shards that a run reads, by their names.
+
+    Raises:
+        DataError: a file is missing, or the folder of shards has no index.
+    """
+    read: dict[str, Path] = {}
+    for name in config.mixture.files:
+        read[name] = Path(name)
+        if not read[name].exists():
+            raise DataError(f"data file {name} does not exist.")
+    if config.shards:
+        read_index(Path(config.shards))
+        read[config.shards] = Path(config.shards) / INDEX
+    return {name: checksums([(file.name, file)])[:16] for name, file in read.items()}
+
+
 def read_checksums(config: PretrainConfig) -> dict[str, str]:
-    """Checksums of the user's files, the index of the shards and the checkpoints that a run reads, by their names.
+    """`data_checksums`, and those of the checkpoints that a run reads.
 
     Raises:
         DataError: a file is missing, or the folder of shards has no index.
         CheckpointError: a checkpoint cannot be read.
     """
     read: dict[str, dict[str, Path]] = {}
-    for name in config.mixture.files:
-        file = Path(name)
-        if not file.exists():
-            raise DataError(f"data file {name} does not exist.")
-        read[name] = {file.name: file}
-    if config.shards:
-        read_index(Path(config.shards))
-        read[config.shards] = {INDEX: Path(config.shards) / INDEX}
     for name in filter(None, (config.weights, config.teacher.model, config.embedding.model)):
         source = open_checkpoint(name)
         files = {source.folder / "config.json", *(info.file for info in source.index.values())}
         read[name] = {file.name: file for file in files}
-    return {name: checksums(files.items())[:16] for name, files in read.items()}
+    return {**data_checksums(config), **{name: checksums(files.items())[:16] for name, files in read.items()}}
 
 
 def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitStack) -> None:

@@ -107,6 +107,22 @@ def test_a_model_without_an_encoder(chronos_t5_folder: Path, monkeypatch) -> Non
             draw(FIGURES[number], Settings(models=(str(chronos_t5_folder),)))
 
 
+@pytest.mark.parametrize("number", ["1", "14", "start-end"])
+def test_a_model_that_has_a_decoder_alone(number: str) -> None:
+    with pytest.raises(DataError, match=r"bundled-time-moe.* encoder with a W_Q"):
+        draw(FIGURES[number], Settings(models=("bundled-time-moe",), quick=number == "1"))
+
+
+def test_models_of_one_name_have_a_map_each(
+    tiny_config: Callable[..., Any], write_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    models = tuple(
+        str(write_checkpoint(tmp_path / run / "final", tiny_config("chronos-t5"))) for run in ("first", "second")
+    )
+    (drawn,) = draw(FIGURES["14"], Settings(models=models))
+    assert len(set(drawn.frame["model"])) == 2
+
+
 def test_captions_say_of_how_many_layers_some_are_drawn(
     tiny_config: Callable[..., Any], write_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:

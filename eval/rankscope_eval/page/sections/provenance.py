@@ -84,12 +84,19 @@ def _table2(one: Any) -> list[Any]:
         "--overlap-series": known.get("overlap_series"),
         "--sampling-seeds": known.get("sampling_seeds"),
         "--num-samples": known.get("num_samples"),
+        "--batch-size": known.get("batch_size"),
+        "--heal-steps": ",".join(dict.fromkeys(str(row.heal_steps) for row in one.rows if row.heal_steps)) or None,
+        "--seed": known.get("seed"),
+        "--dtype": known.get("dtype"),
+        "--runtime": known.get("runtime"),
+        "--text": "FILE" if known.get("text") else None,
+        "--out": "DIR",
     }
     return ["table2", one.model, "--ratios", ",".join(ratios), "--methods", ",".join(methods), *_given(held)]
 
 
 def _sweep(one: Any) -> list[Any]:
-    return ["sweep", one.name]
+    return ["sweep", one.name, "--out", "DIR"]
 
 
 def _calibrate(one: Any) -> list[Any]:

@@ -92,7 +92,7 @@ class SweepFolder:
 
         Raises:
             OutputError: it is a file, has other content, holds another sweep, or a point of it was begun with another
-                config.
+                config or trained on other data.
         """
         self.store.check()
         earlier = self._earlier_name()
@@ -114,6 +114,23 @@ class SweepFolder:
                     f"point {point.name!r} in {self.root} was begun with {name} {was!r}, not {now!r}: choose another "
                     "--out, or train it anew with --force."
                 )
+            if row is not None and (changed := self._changed_data(point)):
+                raise OutputError(
+                    f"point {point.name!r} in {self.root} was trained when {changed} held other data: choose another "
+                    "--out, or train it anew with --force."
+                )
+
+    def _changed_data(self, point: Point) -> str | None:
+        """Name of a file or folder of shards that a trained point has read, and that holds something else by now."""
+        from rankscope.train.trainer import CHECKSUMS, RECORD, data_checksums
+
+        record = self.checkpoint(point.name) / RECORD
+        try:
+            was = codec.part(record, "conditions").get(CHECKSUMS, {}) if record.is_file() else {}
+            now = data_checksums(point.config) if was else {}
+        except DataError:  # a damaged record is named where its point is read; data that are gone contradict nothing
+            return None
+        return next((name for name, found in now.items() if was.get(name, found) != found), None)
 
     def _earlier_name(self) -> str | None:
         file = self.root / f"{REPORT}.json"

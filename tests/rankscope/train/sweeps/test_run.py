@@ -156,6 +156,22 @@ def test_another_config_is_refused_and_force_trains_anew(sweep, tmp_path):
     assert after != before[tmp_path / "out" / "points" / "small" / "model.safetensors"]
 
 
+def test_points_that_were_trained_on_other_data_are_refused(sweep, tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("x\n" + "".join(f"{value % 7}\n" for value in range(80)))
+    spec = sweep(base={"mixture": {"files": [str(file)], "file_share": 0.5}}, points={"small": {"model.d_model": 8}})
+    done = run(spec, tmp_path / "out")
+    assert run(spec, tmp_path / "out") == done
+    kept = file.read_text()
+    file.write_text(kept.replace("6", "60"))
+    with pytest.raises(OutputError, match=r"point 'small' .* was trained when .*mine.csv held other data"):
+        run(spec, tmp_path / "out")
+    file.unlink()
+    assert run(spec, tmp_path / "out") == done
+    file.write_text(kept)
+    assert run(spec, tmp_path / "out") == done
+
+
 INHERITING = {
     "first": {},
     "second": {"embedding.source": "inherit", "embedding.model": "@first"},
