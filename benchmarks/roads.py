@@ -90,7 +90,7 @@ def points(layers: int, seeds: int, sizes: tuple[float, ...] = ()) -> Iterator[P
     for seed in range(seeds):
         for name, road in ROADS.items():
             for size in road.sizes:
-                if (seed == 0 or name not in FIXED) and size < layers and (not sizes or size in sizes):
+                if (seed == 0 or name not in FIXED) and size < max(1, layers) and (not sizes or size in sizes):
                     yield Point(name, size, seed)
 
 
@@ -220,8 +220,8 @@ def main() -> None:
     records = list(earlier(options.out, {**facts, **settings}, *settings).get("points", []))
     before = conditions()
     done = {(one["road"], one["size"], one["seed"]) for one in records}
-    layers = int(original.config.get("num_decoder_layers") or original.config["num_layers"])
-    wanted = list(points(layers, options.seeds, sizes))
+    decoder = {site.layer for site in original.sites("all") if site.stack == "decoder" and site.layer is not None}
+    wanted = list(points(len(decoder), options.seeds, sizes))
     missing, begun = [one for one in wanted if (one.road, one.size, one.seed) not in done], time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         for at, point in enumerate(missing, 1):

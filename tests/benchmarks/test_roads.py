@@ -25,6 +25,7 @@ def test_every_point_is_made_of_options_and_has_a_name_of_its_own(roads: ModuleT
     assert {point.seed for point in found if point.road in roads.FIXED} == {0}
     assert {point.size for point in found if point.road == "decoder depth"} == {3, 2, 1}
     assert {point.size for point in roads.points(4, 1, (0.15,))} == {0.15}
+    assert {point.road for point in found} - {point.road for point in roads.points(0, 3)} == {"decoder depth"}
     options = [CompressOptions(**point.options()) for point in found]
     assert all(len(one.sizes) == 1 for one in options)
 

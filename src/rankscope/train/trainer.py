@@ -203,9 +203,8 @@ def check_effects(config: PretrainConfig) -> None:
     """
     if config.shards and (config.mixture.files or config.mixture.group_share):
         raise OptionError("shards hold all series of a run: leave out mixture.files and group_share, or shards.")
-    for name in ("plain_groups", "group_curriculum"):
-        if getattr(config.mixture, name) and not config.mixture.group_share:
-            raise OptionError(f"mixture.{name} has no effect without groups: give mixture.group_share, too.")
+    if config.mixture.plain_groups and not config.mixture.group_share:
+        raise OptionError("mixture.plain_groups has no effect without groups: give mixture.group_share, too.")
     if config.decay_steps and config.schedule != "warmup_stable_decay":
         raise OptionError(
             f"decay_steps {config.decay_steps} has no effect with schedule {config.schedule}: leave it out, or write "

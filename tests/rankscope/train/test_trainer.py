@@ -133,7 +133,7 @@ def test_shipped_configs_are_readable():
     [
         ({"shards": "a", "mixture": Mixture(files=("b.csv",), file_share=0.5)}, "leave out mixture.files and group_"),
         ({"shards": "a", "family": "chronos-2", "mixture": Mixture(group_share=0.5)}, "leave out mixture.files and"),
-        ({"mixture": Mixture(group_curriculum=5)}, "mixture.group_curriculum has no effect without groups"),
+        ({"mixture": Mixture(plain_groups=0.5)}, "mixture.plain_groups has no effect without groups"),
         ({"decay_steps": 2}, "decay_steps 2 has no effect with schedule linear: leave it out, or write schedule: w"),
         ({"keep_steps": (3, 7)}, "keep_steps has 7, and the run ends at max_steps 6"),
         ({"spectra": Snapshots(steps=(7,))}, r"spectra\.steps has 7, and the run ends at max_steps 6"),

@@ -306,7 +306,7 @@ def group_batch(
         own, kept = rng.random(len(grouped)) < OWN_LENGTH, history_lengths(rng, len(grouped), context, mixture)
         kept = np.where(own, kept, kept[first])
         parts = _components(rng, first, kept[first] + horizon, context + horizon + SPARE, mixture, step)
-        series, known[grouped] = grouped_series(rng, parts, first, mixture.plain_groups_at(step))
+        series, known[grouped] = grouped_series(rng, parts, first, mixture.plain_groups)
         series = series.astype(np.float32)
         made = augment(rng, series[:, :context], series[:, context:], kept, mixture)
         history[grouped], future[grouped] = made

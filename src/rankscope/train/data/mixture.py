@@ -66,7 +66,6 @@ class Mixture:
         largest_group: most series of a group.
         plain_groups: fraction of groups that are plainly driven, linearly and hardly by anything but their covariates,
             in the place of any others: without them group attention is not learnt in a short training.
-        group_curriculum: optimiser steps over which that fraction decreases from 1 to ``plain_groups``.
         growth_share: fraction of short series of smooth growth (`rankscope.train.data.structured.growth_series`),
             replacing any others.
     """
@@ -85,7 +84,6 @@ class Mixture:
     group_share: float = 0.0
     largest_group: int = 8
     plain_groups: float = 0.0
-    group_curriculum: int = 0
     growth_share: float = 0.0
     columns: Columns | None = None
     freq: str | None = None
@@ -100,9 +98,8 @@ class Mixture:
             raise OptionError(f"mixture.shortest is {self.shortest}: it must be at least 1.")
         if self.largest_group < 2:
             raise OptionError(f"mixture.largest_group is {self.largest_group}: a group has at least 2 series.")
-        for name in ("curriculum", "group_curriculum"):
-            if getattr(self, name) < 0:
-                raise OptionError(f"mixture.{name} is {getattr(self, name)}: it is a number of steps.")
+        if self.curriculum < 0:
+            raise OptionError(f"mixture.curriculum is {self.curriculum}: it is a number of steps.")
         if self.concentration <= 0:
             raise OptionError(f"mixture.concentration is {self.concentration}: it must be above 0.")
         if bool(self.files) != (self.file_share > 0):
@@ -138,14 +135,6 @@ class Mixture:
             return context
         shorter = context >> int(rng.integers(1, halvings + 1))
         return -(-shorter // multiple) * multiple
-
-    def plain_groups_at(self, step: int) -> float:
-        """Return the fraction of groups that are plainly driven at an optimiser step.
-
-        >>> Mixture(plain_groups=0.5, group_curriculum=100).plain_groups_at(50)
-        0.75
-        """
-        return _falling(self.plain_groups, step, self.group_curriculum)
 
 
 def _falling(share: float, step: int, steps: int) -> float:

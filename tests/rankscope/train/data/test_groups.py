@@ -167,14 +167,14 @@ def test_every_kind_draws_finite_series_and_leaves_something_to_forecast(kind, m
         assert not known.all()
 
 
-def test_a_curriculum_begins_with_plainly_driven_groups(monkeypatch):
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.55, 1.0])
+def test_some_groups_are_plainly_driven(share, monkeypatch):
     """Nothing is known of the groups of the corpus here, so that plainly driven ones can be told apart."""
     monkeypatch.setattr(groups, "GROUP_KINDS", {"sums": GroupKind(sums, 1.0)})
-    mixture = dataclasses.replace(MIXTURE, group_share=1.0, largest_group=2, plain_groups=0.1, group_curriculum=100)
-    for step, share in ((0, 1.0), (50, 0.55), (100, 0.1), (5000, 0.1)):
-        _, _, leaders, known = group_batch(np.random.default_rng(step), 2000, 2000, 64, 16, mixture, None, None, step)
-        plain = known.sum() / len(np.unique(leaders))
-        assert abs(plain - share) <= 5 * (share * (1 - share) / 1000) ** 0.5
+    mixture = dataclasses.replace(MIXTURE, group_share=1.0, largest_group=2, plain_groups=share)
+    _, _, leaders, known = group_batch(np.random.default_rng(0), 2000, 2000, 64, 16, mixture, None, None, 0)
+    plain = known.sum() / len(np.unique(leaders))
+    assert abs(plain - share) <= 5 * (share * (1 - share) / 1000) ** 0.5
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -268,7 +268,7 @@ def test_runs_from_before_there_were_groups_or_parts_to_train_go_on(tmp_path):
     [
         ("chronos-bolt", {"group_share": 0.5}, "mixture.group_share is 0.5: Chronos-Bolt reads every series alone"),
         ("chronos-2", {"group_share": 1.5}, "mixture.group_share is 1.5: it is a share, from 0 to 1."),
-        ("chronos-2", {"group_curriculum": -1}, "mixture.group_curriculum is -1: it is a number of steps."),
+        ("chronos-2", {"plain_groups": 1.5}, "mixture.plain_groups is 1.5: it is a share, from 0 to 1."),
         ("chronos-2", {"largest_group": 1}, "mixture.largest_group is 1: a group has at least 2 series."),
     ],
 )
