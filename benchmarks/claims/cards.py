@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from claims.records import ROOT, Claim, Document, Prose, Result
-from claims.scores import CARDS
+from claims.scores import CARDS, STAGED
 
 FOLDER = "src/rankscope/bundled"
 STANDINS: dict[str, str] = {
@@ -13,6 +13,8 @@ STANDINS: dict[str, str] = {
     for file in sorted((ROOT / FOLDER).glob("*/standin.json"))
 }
 """Small bundled models, with what `rankscope standin` calls their family."""
+STAGES = {"plain": "second", "groups": "third"}
+"""Later stages of the bundled Chronos-2 by the names of their configs and records, in words."""
 MILESTONES = {"bundled": (100, 300, 1000, 4000)}
 """Steps of the loss that a card quotes, about; of the others `OTHERS`, and always the last."""
 OTHERS = (100, 300, 1000, 2000)
@@ -31,6 +33,11 @@ def kept(name: str, file: str, command: str) -> Result:
 
 RESULTS: tuple[Result, ...] = (
     *(kept(one, file, "python benchmarks/gpu/bundled.py") for one in CARDS for file in ("pretrain.json", "loss.csv")),
+    *(
+        kept(STAGED, f"{record}-{stage}.{kind}", f"rankscope pretrain {STAGED}-{stage} --from DIR --out OUT")
+        for stage in STAGES
+        for record, kind in (("pretrain", "json"), ("loss", "csv"))
+    ),
     *(kept(one, "standin.json", f"rankscope standin {family} --out DIR") for one, family in STANDINS.items()),
 )
 
@@ -60,6 +67,13 @@ _PRETRAINED = (
     + ", ".join(f"{{loss[{at}][loss]:.3g}} at {{loss[{at}][step]:,.0f}}" for at in range(5))
     + " (",
 )
+_STAGE = (
+    "| {stage} stage | {{report[steps]:,}} steps of {{config[batch_size]}} series ({{series:,}} in all), "
+    "seed {{config[seed]}}; ",
+    "| {stage} stage, loss | "
+    + ", ".join(f"{{{{loss[{at}][loss]:.3g}}}} at {{{{loss[{at}][step]:,.0f}}}}" for at in range(5))
+    + "; ",
+)
 _STANDIN = (
     "| parameters | {parameters:,} |",
     "| steps | {steps:,} of {batch_size} examples, seed {seed} |",
@@ -78,6 +92,12 @@ CLAIMS: tuple[Claim, ...] = (
             *([(card(one), "# bundled-2: Chronos-2 at {millions:.1f} million")] if one == "bundled-2" else []),
             *([("docs/benchmarks.md", "after {taken:.1f} million series")] if one == "bundled" else []),
         )
+    ),
+    *(
+        Prose(card(STAGED), f"pretrain-{stage}-{STAGED}", words.format(stage=which), trained, also=(loss,))
+        for stage, which in STAGES.items()
+        for loss in (f"loss-{stage}-{STAGED}",)
+        for words in _STAGE
     ),
     *(Prose(card(one), f"standin-{one}", words) for one in STANDINS for words in _STANDIN),
 )

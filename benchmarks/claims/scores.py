@@ -8,7 +8,9 @@ from claims.records import DEV, SIX, Block, Claim, Document, Prose, Result
 
 TWINS = {"bundled": "amazon/chronos-t5-tiny", "bundled-bolt": "amazon/chronos-bolt-tiny"}
 """Published models of the bundled ones' shapes."""
-CARDS = (*TWINS, "bundled-2")
+STAGED = "bundled-2"
+"""A bundled model that learned in several stages."""
+CARDS = (*TWINS, STAGED)
 """Bundled models that forecast well enough to be scored."""
 
 RESULTS: tuple[Result, ...] = (
@@ -107,10 +109,11 @@ def trained_models(*scores: Document) -> str:
     ]
     for one in scores:
         name, trained, known = one["model"], one["training"], one.get("published_relative")
+        more = " on a GPU, [two stages](howto/train.md#groups-and-covariates-chronos-2) on a CPU" * (name == STAGED)
         twin = f"{known['WQL']:.3f} | {known['MASE']:.3f}" if known else "– | –"
         lines.append(
             f"| [`{name}`](../src/rankscope/bundled/{name}/README.md), {TITLES[name]} "
-            f"| {trained['parameters'] / 1e6:.1f} M | {trained['steps']:,} steps, {trained['seconds']:.0f} s "
+            f"| {trained['parameters'] / 1e6:.1f} M | {trained['steps']:,} steps, {trained['seconds']:.0f} s{more} "
             f"| {interval(one['relative']['all'], 'WQL')} | {interval(one['relative']['all'], 'MASE')} | {twin} |"
         )
     return "\n".join(lines)
