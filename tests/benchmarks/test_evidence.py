@@ -43,14 +43,14 @@ EPS = ["ε = 0.1", "ε = 0.01", "ε ≥ 0.05"]
 CARD = ["apache-2.0", "AdamW (0.9", "0.98)", "torch 2.11", "T5 v1.0", "timesfm-2.0", "TimesFM 2.5", "timesfm-2.5"]
 CARD += ["bior2.2", "decay 0.95", "+ 0.25 × commitment"]
 SETTINGS: dict[str, list[str]] = {
-    "docs/howto/choosing.md": ["`joint+stream` at 0.", "attention at 0.", "heads at 0.15"],
+    "docs/howto/choosing.md": ["`joint+stream` at 0.", "attention at 0.", "heads at 0.15", "less at 0.15 and below"],
     "docs/howto/int8.md": ["--attention-ratio 0.25`, in int8"],
     "docs/howto/text.md": ["T5 to 0.15", "by 2.5."],
     "docs/index.md": ["Python 3.10"],
     "docs/runtime.md": ["keep 0.15 of"],
     "docs/tutorial/first-steps.md": ["1.02 is 2 %"],
     "docs/lab/encoders.md": ["arXiv 2606.04752"],
-    "README.md": ["at 0.15 and", "at 0.075, cal", "% at 0.5.", "TimesFM 2.5", "Apache-2.0"],
+    "README.md": ["to 0.15 or 0.075 of its", "TimesFM 2.5", "Apache-2.0"],
     "docs/benchmarks.md": [
         "At 0.075 `joint`",
         "for `joint` at 0.15 and",
