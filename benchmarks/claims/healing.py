@@ -125,14 +125,12 @@ def won(found: Document) -> dict[str, float]:
 
 
 def wql_is_won_back(found: Document) -> bool:
-    """True if both seeds win back most of the WQL and some MASE, whose worst set loses; the control gains 1 %."""
+    """True if both seeds win back most of the WQL and all of the MASE; the control's WQL falls by 2 %."""
     seen = whole(found)
-    cut = seen["compressed"]
-    return 0.98 < seen["teacher"]["WQL"] < 0.995 and all(
-        2 * (one["WQL"] - 1) < cut["WQL"] - 1
-        and 1 < one["MASE"] < cut["MASE"]
-        and one["worst"]["MASE"] > cut["worst"]["MASE"]
-        for one in (seen["healed0"], seen["healed1"])
+    return 0.975 < seen["teacher"]["WQL"] < 0.99 and all(
+        2 * (one["WQL"] - 1) < seen["compressed"]["WQL"] - 1 and one["MASE"] < 1
+        for name, one in seen.items()
+        if name.startswith("healed")
     )
 
 
@@ -224,9 +222,8 @@ CLAIMS: tuple[Claim, ...] = (
         PAGE,
         "heal-bundled-2",
         "Healing wins back most of what the cut costs in WQL ({compressed[WQL]:.3f} → {healed0[WQL]:.3f} and "
-        "{healed1[WQL]:.3f}) and a part of it in MASE ({compressed[MASE]:.3f} → {healed0[MASE]:.3f} and "
-        "{healed1[MASE]:.3f}), whose worst set gets worse ({compressed[worst][MASE]:.2f} → {healed0[worst][MASE]:.2f} "
-        "and {healed1[worst][MASE]:.2f}). The control's WQL falls by 1 %",
+        "{healed1[WQL]:.3f}) and all of it in MASE ({compressed[MASE]:.3f} → {healed0[MASE]:.3f} and "
+        "{healed1[MASE]:.3f}). The control's WQL falls by 2 %",
         whole,
         holds=wql_is_won_back,
     ),
