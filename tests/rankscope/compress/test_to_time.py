@@ -177,7 +177,7 @@ def test_models_for_the_clock_have_the_shapes_of_the_plan(bolt_folder: Path, tmp
         (0.0, {}, "must lie in"),
         (1.5, {}, "must lie in"),
         (0.5, {"ratio": 0.5}, "latency searches for the size; remove ratio"),
-        (0.5, {"method": "svd"}, "allocation uniform-eps knows no prices"),
+        (0.5, {"method": "svd", "probe": None}, "allocation uniform-eps knows no prices"),
         (0.5, {"method": "stream"}, "method stream has no ranks"),
         (0.5, {"prices": {"encoder": 1.0}}, "there is no price of"),
     ],
