@@ -103,12 +103,12 @@ def test_points_are_scored_on_a_suite(document, toy, tmp_path):
     a, b = document("sweep", toy, "--out", tmp_path / "out", *options)["points"]
     assert set(a["scores"]) == {"WQL", "MASE", "relative_WQL", "relative_MASE", "forecast_seconds"}
     assert a["scores"]["MASE"] > 0
-    with_values, contents = a["scored_with"].split(", contents ")
-    assert with_values == f"{suite}, data {tmp_path}, 2 samples"
+    how, contents = a["scored_with"].split(", contents ")
+    assert how == f"{suite}, data {tmp_path}, 2 samples"
     assert (b["state"], b["scores"]) == ("waiting", {})
     (tmp_path / "s.csv").write_text((tmp_path / "s.csv").read_text().replace(",1\n", ",9\n"))
     again, _ = document("sweep", toy, "--out", tmp_path / "out", *options)["points"]
-    assert again["scored_with"].startswith(with_values)
+    assert again["scored_with"].startswith(how)
     assert not again["scored_with"].endswith(contents)
     assert again["scores"]["WQL"] != a["scores"]["WQL"]
     assert again["loss"] == a["loss"]

@@ -50,7 +50,7 @@ def guess_family(config: Config, shapes: Shapes) -> tuple[Family, tuple[str, ...
         build=_build,
         embed=lambda module, series: _embed(module, series, found, modality),
         model_inputs=lambda module, series: _inputs(module, series, modality),
-        context=_context,
+        context=_context if modality == "text" else lambda config: None,
         blocks=lambda module: _blocks(module, found),
         vocabulary=t5.vocabulary if modality == "text" else None,
         modality=modality,
@@ -59,7 +59,7 @@ def guess_family(config: Config, shapes: Shapes) -> tuple[Family, tuple[str, ...
 
 
 def _context(config: Config) -> int | None:
-    """Positions that a model has, where its config names their number."""
+    """Tokens that a text model has positions for, where its config names their number."""
     found = config.get("max_position_embeddings", config.get("n_positions"))
     return found if isinstance(found, int) and found > 0 else None
 

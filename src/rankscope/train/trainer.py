@@ -215,20 +215,20 @@ def check_effects(config: PretrainConfig) -> None:
             raise OptionError(f"{name} has {max(steps)}, and the run ends at max_steps {config.max_steps}: lower it.")
 
 
-def data_checksums(config: PretrainConfig) -> dict[str, str]:
-    """Checksums of the user's files and the index of the shards that a run reads, by their names.
+def data_checksums(files: tuple[str, ...], shards: str) -> dict[str, str]:
+    """Checksums of the user's files and of the index of a folder of shards, if one is named, by their names.
 
     Raises:
         DataError: a file is missing, or the folder of shards has no index.
     """
     read: dict[str, Path] = {}
-    for name in config.mixture.files:
+    for name in files:
         read[name] = Path(name)
         if not read[name].exists():
             raise DataError(f"data file {name} does not exist.")
-    if config.shards:
-        read_index(Path(config.shards))
-        read[config.shards] = Path(config.shards) / INDEX
+    if shards:
+        read_index(Path(shards))
+        read[shards] = Path(shards) / INDEX
     return {name: checksums([(file.name, file)])[:16] for name, file in read.items()}
 
 
@@ -244,7 +244,8 @@ def read_checksums(config: PretrainConfig) -> dict[str, str]:
         source = open_checkpoint(name)
         files = {source.folder / "config.json", *(info.file for info in source.index.values())}
         read[name] = {file.name: file for file in files}
-    return {**data_checksums(config), **{name: checksums(files.items())[:16] for name, files in read.items()}}
+    data = data_checksums(config.mixture.files, config.shards)
+    return {**data, **{name: checksums(files.items())[:16] for name, files in read.items()}}
 
 
 def _begin(kept: TrainingRun, resume: bool, force: bool, held: contextlib.ExitStack) -> None:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,9 @@ class SweepFolder:
             raise OutputError(
                 f"--out {self.root} holds the sweep {earlier!r}, not {spec.name!r}: choose another place."
             )
+        from rankscope.train.trainer import data_checksums
+
+        read = cache(data_checksums)  # points share their files
         for point in points:
             row = self.row(point.name)
             if row is None and self.checkpoint(point.name).exists():
@@ -114,20 +118,20 @@ class SweepFolder:
                     f"point {point.name!r} in {self.root} was begun with {name} {was!r}, not {now!r}: choose another "
                     "--out, or train it anew with --force."
                 )
-            if row is not None and (changed := self._changed_data(point)):
+            if row is not None and (changed := self._changed_data(point, read)):
                 raise OutputError(
                     f"point {point.name!r} in {self.root} was trained when {changed} held other data: choose another "
                     "--out, or train it anew with --force."
                 )
 
-    def _changed_data(self, point: Point) -> str | None:
+    def _changed_data(self, point: Point, read: Callable[[tuple[str, ...], str], dict[str, str]]) -> str | None:
         """Name of a file or folder of shards that a trained point has read, and that holds something else by now."""
-        from rankscope.train.trainer import CHECKSUMS, RECORD, data_checksums
+        from rankscope.train.trainer import CHECKSUMS, RECORD
 
         record = self.checkpoint(point.name) / RECORD
         try:
             was = codec.part(record, "conditions").get(CHECKSUMS, {}) if record.is_file() else {}
-            now = data_checksums(point.config) if was else {}
+            now = read(point.config.mixture.files, point.config.shards) if was else {}
         except DataError:  # a damaged record is named where its point is read; data that are gone contradict nothing
             return None
         return next((name for name, found in now.items() if was.get(name, found) != found), None)
