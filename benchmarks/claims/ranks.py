@@ -119,14 +119,14 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/index.md",
         "ranks-bundled-bolt",
-        "of every encoder layer's query matrix {encoder[least]} to {encoder[most]} are above a tenth of the largest",
+        "values of a query matrix {encoder[least]} to {encoder[most]} are above a tenth of the largest",
         queries,
     ),
     Prose(
         "docs/tutorial/first-steps.md",
         "ranks-bundled-bolt",
-        "the queries of the encoder need {own[least]} to {own[most]} of 256 directions, those of cross-attention "
-        "{cross[least]} to {cross[most]}",
+        "Queries are low: {own[least]} to {own[most]} of 256 in the encoder, {cross[least]} to {cross[most]} in "
+        "cross-attention",
         lambda found: {
             "own": over(found, "encoder", "self.q"),
             "cross": over(found, "decoder", "cross.q"),

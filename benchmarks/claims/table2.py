@@ -176,18 +176,6 @@ CLAIMS: tuple[Claim, ...] = (
         },
     ),
     Prose(
-        "README.md",
-        "table2-bundled-bolt",
-        "on 256, by {large:.0f} % or {small:.0f} % (`bundled-bolt`, eleven development sets). The paper's plain SVD "
-        "raises it by {svd:.0f} % at half of the attention",
-        lambda found: {
-            "large": cost("joint", 0.15)(found),
-            "small": cost("joint", 0.075)(found),
-            "svd": cost("svd", 0.5)(found),
-        },
-        moves=0.1,
-    ),
-    Prose(
         "docs/howto/choosing.md",
         "table2-bundled-bolt",
         "it raises WQL by {half:.0f} % with half of the attention, and by {whole:.1f} % with half of all parameters",

@@ -24,7 +24,7 @@ PANELS = {
     },
     "Shrink": {
         "calibrate": "Collect calibration statistics of a model's layer inputs.",
-        "compress": "Compress a checkpoint: low rank, narrower heads, int8.",
+        "compress": "Compress a checkpoint to a size, a loss or a time.",
         "heal": "Recover accuracy by distillation from the original model.",
     },
     "Prove": {

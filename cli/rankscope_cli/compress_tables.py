@@ -41,8 +41,14 @@ def show_compress(report: CompressReport, console: Console) -> None:
         console.print()
     elif not report.recast:
         print_table(_by_role(report), console)
-        error = "‖W − W̃‖₂ / ‖W‖₂" if report.method == "svd" else "largest term cut / largest term, as the method weighs"
-        console.print(f"cut: matrices made smaller; worst error: {error}; size: parameters after / before\n")
+        error = (
+            "‖W − W̃‖₂ / ‖W‖₂"
+            if report.method == "svd"
+            else "largest term that was cut / largest of all, as the method weighs them"
+        )
+        console.print(
+            f"cut: matrices made smaller; kept: rank or width; worst error: {error}; size: parameters after / before\n"
+        )
     if report.search is not None:
         print_table(_steps(report.search), console)
         console.print()
@@ -65,7 +71,7 @@ def show_compress(report: CompressReport, console: Console) -> None:
 
 def _by_role(report: CompressReport) -> Table:
     table = plain_table()
-    add_columns(table, ["matrix", "count", "cut", "rank", "worst error", "size"])
+    add_columns(table, ["matrix", "count", "cut", "kept", "worst error", "size"])
     for role in dict.fromkeys(site.role for site in report.sites):
         same = [site for site in report.sites if site.role == role]
         cut = [site for site in same if site.parameters_after < site.parameters_before]

@@ -78,7 +78,7 @@ def out_folder(help: str) -> Any:
 
 Model = Annotated[
     str | None,
-    argument("MODEL", "Hub id, local folder or bundled name (default: bundled)."),
+    argument("MODEL", "Hub id, local folder or bundled name (default: bundled, a Chronos-T5)."),
 ]
 Models = Annotated[
     list[str] | None,
@@ -122,9 +122,11 @@ Horizon = Annotated[int, value("--horizon", "STEPS", "Forecast horizon in steps.
 Input = Annotated[
     str | None, value("--input", "FILE", "Evaluate on these series instead of a suite; needs --horizon.", SERIES, "-i")
 ]
-InputHorizon = Annotated[int | None, value("--horizon", "STEPS", "Steps of every window.", SERIES, "-H", min=1)]
+InputHorizon = Annotated[
+    int | None, value("--horizon", "STEPS", "Steps that each window forecasts.", SERIES, "-H", min=1)
+]
 Windows = Annotated[
-    int | None, count("--windows", "Windows at the end of every series, end to end (default: 1).", SERIES)
+    int | None, count("--windows", "Windows to forecast at the end of each series, back to back (default: 1).", SERIES)
 ]
 Freq = Annotated[str | None, value("--freq", "F", "Frequency (h, D, W, M, …) if it cannot be inferred.", SERIES)]
 SeasonLength = Annotated[int | None, count("--season-length", "Season length (default: from the frequency).", SERIES)]

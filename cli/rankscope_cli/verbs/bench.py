@@ -32,7 +32,7 @@ def run(
         opt.argument("MODEL[:RUNTIME[:FORMAT]]", "Hub ids, local folders or bundled names (default: bundled)."),
     ] = None,
     baseline: Annotated[
-        str | None, opt.value("--baseline", "MODEL", "Denominator of the ratios (default: first model).", short="-b")
+        str | None, opt.value("--baseline", "MODEL", "Model to compare with (default: the first).", short="-b")
     ] = None,
     batch: Annotated[
         list[str] | None, opt.value("--batch", "N,…", "Batch sizes, one table each (default: 1,8,32).")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SUITE = "embedded"
-_SIZE, _BY_LOSS, _BY_TIME = "Size", "Size by loss", "Size by time"
+_SIZE, _BY_LOSS, _BY_TIME, _METHOD = "Size", "Size by loss", "Size by time", "Method"
 _BATCH = 32
 """Series that are forecast at once where a time is asked for."""
 
@@ -29,21 +29,9 @@ _BATCH = 32
 def run(
     model: opt.Model = None,
     *,
-    eps: Annotated[
-        float | None, opt.value("--eps", "E", "Keep singular values above ε·σ₁; ε in [0, 1).", _SIZE, "-e")
-    ] = None,
     ratio: Annotated[
         float | None,
         opt.value("--ratio", "R", "Share of all parameters to keep, in (0, 1].", _SIZE, "-r"),
-    ] = None,
-    attention_ratio: Annotated[
-        float | None,
-        opt.value(
-            "--attention-ratio",
-            "R",
-            "Share of the selected matrices' parameters to keep (attention by default), as the rank paper counts.",
-            _SIZE,
-        ),
     ] = None,
     out: Annotated[str, opt.out_folder("Output folder.")],
     parameters: Annotated[
@@ -59,6 +47,18 @@ def run(
     layers: Annotated[
         int | None,
         opt.value("--layers", "N", "Size budget: N layers (of the stack that --sites names); method depth.", _SIZE),
+    ] = None,
+    eps: Annotated[
+        float | None, opt.value("--eps", "E", "Keep singular values above ε·σ₁; ε in [0, 1).", _SIZE, "-e")
+    ] = None,
+    attention_ratio: Annotated[
+        float | None,
+        opt.value(
+            "--attention-ratio",
+            "R",
+            "Share of the selected matrices' parameters to keep (attention by default), as the rank paper counts.",
+            _SIZE,
+        ),
     ] = None,
     max_loss: Annotated[
         float | None,
@@ -82,6 +82,70 @@ def run(
     batch: Annotated[
         int | None, opt.count("--batch", "Series that are forecast at once for --latency (default: 32).", _BY_TIME)
     ] = None,
+    method: Annotated[
+        choices.Method | None,
+        opt.choice(
+            "--method",
+            choices.Method,
+            "Compression method; all but svd and random need calibration data (default: joint+stream for a size of the "
+            "whole model, a loss or a time; svd with --eps or --attention-ratio; else joint).",
+            _METHOD,
+            "-m",
+        ),
+    ] = None,
+    allocation: Annotated[
+        choices.Allocation | None,
+        opt.choice(
+            "--allocation",
+            choices.Allocation,
+            "Rank allocation across matrices (default: uniform-eps for svd, sensitivity for joint, else energy).",
+            _METHOD,
+        ),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        opt.value(
+            "--calibration",
+            "SET|FILE",
+            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated, @C at the end for "
+            "histories of C values (default: mixture:256, or mixture:1024 for patch models and more for large "
+            "Chronos-Bolt, of at most 512 values); "
+            "text:FILE for text models; or moments saved by calibrate.",
+            _METHOD,
+            "-c",
+        ),
+    ] = None,
+    decoder: Annotated[
+        choices.Decoder | None,
+        opt.choice(
+            "--decoder",
+            choices.Decoder,
+            "Decoder inputs during calibration: the true future (teacher forcing, default) or sampled paths.",
+            _METHOD,
+        ),
+    ] = None,
+    probe: Annotated[
+        str | None,
+        opt.value(
+            "--probe",
+            "SET",
+            "Data for the sensitivity allocation (default: mixture:32, or mixture:128 for patch models; text models: "
+            "held-out text).",
+            _METHOD,
+        ),
+    ] = None,
+    refine: Annotated[
+        bool | None,
+        opt.switch(
+            "--refine/--no-refine",
+            "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint, "
+            "stream, joint+stream and depth).",
+            _METHOD,
+        ),
+    ] = None,
+    multiple: Annotated[
+        int, opt.count("--multiple", "Round ranks down to multiples of N; costs accuracy.", _METHOD)
+    ] = 1,
     suite: Annotated[
         str | None,
         opt.value("--suite", "NAME|FILE", "Suite for --max-loss (default: embedded).", _BY_LOSS),
@@ -105,62 +169,6 @@ def run(
     id_column: opt.IdColumn = None,
     time_column: opt.TimeColumn = None,
     target_column: opt.TargetColumn = None,
-    method: Annotated[
-        choices.Method | None,
-        opt.choice(
-            "--method",
-            choices.Method,
-            "Compression method; all but svd and random need calibration data (default: joint+stream for a size of the "
-            "whole model, a loss or a time; svd with --eps or --attention-ratio; else joint).",
-            short="-m",
-        ),
-    ] = None,
-    allocation: Annotated[
-        choices.Allocation | None,
-        opt.choice(
-            "--allocation",
-            choices.Allocation,
-            "Rank allocation across matrices (default: uniform-eps for svd, sensitivity for joint, else energy).",
-        ),
-    ] = None,
-    calibration: Annotated[
-        str | None,
-        opt.value(
-            "--calibration",
-            "SET|FILE",
-            "Calibration data: mixture:N, kernelsynth:N, a file, or several, comma-separated, @C at the end for "
-            "histories of C values (default: mixture:256, or mixture:1024 for patch models and more for large "
-            "Chronos-Bolt, of at most 512 values); "
-            "text:FILE for text models; or moments saved by calibrate.",
-            short="-c",
-        ),
-    ] = None,
-    decoder: Annotated[
-        choices.Decoder | None,
-        opt.choice(
-            "--decoder",
-            choices.Decoder,
-            "Decoder inputs during calibration: the true future (teacher forcing, default) or sampled paths.",
-        ),
-    ] = None,
-    probe: Annotated[
-        str | None,
-        opt.value(
-            "--probe",
-            "SET",
-            "Data for the sensitivity allocation (default: mixture:32, or mixture:128 for patch models; text models: "
-            "held-out text).",
-        ),
-    ] = None,
-    refine: Annotated[
-        bool | None,
-        opt.switch(
-            "--refine/--no-refine",
-            "Refit each sublayer's output matrix, in order, to the original's residual stream (default: with joint, "
-            "stream, joint+stream and depth).",
-        ),
-    ] = None,
-    multiple: Annotated[int, opt.count("--multiple", "Round ranks down to multiples of N; costs accuracy.")] = 1,
     storage: Annotated[
         choices.Storage | None,
         opt.choice(
@@ -185,7 +193,7 @@ def run(
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
 ) -> None:
-    """Compress a checkpoint: low rank, narrower heads, int8.
+    """Compress a checkpoint to a size, a loss or a time.
 
     --ratio, --parameters and --bytes count the whole model: attention heads, feed-forward blocks and the residual
     stream become narrower, each by what it is worth to the forecasts (--method joint+stream). --eps alone is the rank
