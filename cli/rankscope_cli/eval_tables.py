@@ -31,7 +31,8 @@ def show_eval(report: EvalReport, console: Console, metrics: Sequence[str] = ("M
         if row.unscaled:
             console.print(
                 f"{row.unscaled} of {row.windows} windows of {row.dataset} do not count in MASE: "
-                "the values before them are constant (or there are none: then the window counts in no score)."
+                "the values before them are constant or a single one (or there are none: then the window counts in no "
+                "score)."
             )
 
 

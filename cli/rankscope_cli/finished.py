@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -83,17 +83,22 @@ def data_sets(
 
         known = [one for one in configurations(tasks) if place(one.source, Path(str(data))) is not None]
         return {("", one.name): Wanted() for one in known}
-    from rankscope_eval import load_suite
-
-    whole = load_suite(suite) if isinstance(suite, str) else suite
-    chosen = whole.select(tasks, "--tasks")
-    folder = chosen.folder if data is None else Path(data)
+    chosen, folder = _chosen(suite, data, tasks)
     return {
         (task.benchmark, task.name): Wanted(
             task.hf_repo is not None, task.prediction_length, partial(_windows, task, chosen, folder, max_series)
         )
         for task in chosen.tasks
     }
+
+
+def _chosen(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> tuple[Suite, Path | None]:
+    """The suite of the named tasks, and the folder of its files."""
+    from rankscope_eval import load_suite
+
+    whole = load_suite(suite) if isinstance(suite, str) else suite
+    chosen = whole.select(tasks, "--tasks")
+    return chosen, chosen.folder if data is None else Path(data)
 
 
 def _windows(task: Task, suite: Suite, folder: Path | None, max_series: int | None) -> Windows | None:
@@ -149,6 +154,36 @@ def check_finished(
     for name, value in told.items():
         if _text(value) != _text(settings[name]):
             raise _other(out, f"with {name} {_text(value)}, not {_text(settings[name])}")
+
+
+def check_unchanged(
+    out: str,
+    files: Sequence[Path],
+    models: Sequence[str],
+    suite: str | Suite,
+    data: str | None,
+    tasks: Sequence[str] | None,
+) -> None:
+    """Refuse to take results for those of an evaluation if weights or series on disk are newer.
+
+    Raises:
+        OutputError: one is; data of fev and GIFT-Eval are not looked at.
+    """
+    made = min(file.stat().st_mtime for file in files)
+    weights = [one for model in models for name in ("config.json", "*.safetensors") for one in Path(model).glob(name)]
+    for source in (*weights, *_suite_files(suite, data, tasks)):
+        if source.stat().st_mtime > made:
+            raise _other(out, f"and older than {source}")
+
+
+def _suite_files(suite: str | Suite, data: str | None, tasks: Sequence[str] | None) -> Iterator[Path]:
+    if isinstance(suite, str) and (suite.startswith(FEV) or suite == GIFT):
+        return
+    from rankscope_eval.sources import LoadedSuite
+
+    chosen, folder = _chosen(suite, data, tasks)
+    for task in chosen.tasks:
+        yield from LoadedSuite(chosen, folder).files(task)
 
 
 def leave_finished(out: str, json: bool) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
+    from rankscope_eval.suites import Task
+
 _FIGURE_SUFFIXES = (".png", ".svg")
 TABLE_SUFFIXES = (".csv", ".parquet", ".json")
 _COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
@@ -177,6 +179,16 @@ def refuse_input(out: str | None, input: str | None) -> None:
         raise OutputError(f"--out {out} is the input: give another file.")
     if os.path.isdir(input) and Path(input).resolve() in Path(out).resolve().parents:
         raise OutputError(f"--out {out} is in the folder of the input, {input}: give a place outside.")
+
+
+def refuse_data(out: str | None, folder: Path | None, tasks: Sequence[Task]) -> None:
+    """Raise `OutputError` where the output would replace a suite's file in its folder, or be read as one."""
+    if not out or folder is None:
+        return
+    file = Path(out).resolve()
+    named = {(folder / name).resolve() for task in tasks for name in task.file}
+    if file in named or (file.parent == folder.resolve() and file.stem in {task.name for task in tasks}):
+        raise OutputError(f"--out {out} would be read as data of the suite: give another name, or another folder.")
 
 
 def write_report(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rankscope.engine import Progress, silent
 from rankscope.engine.pool import Engine
@@ -96,6 +99,7 @@ def evaluate(
         rows, skipped = score_suite(
             suite, forecasters, progress or silent, known=known, keep=keep, engine=engine or Engine(jobs=1)
         )
+    _warn_of_blind(suite, forecasters, {(row.benchmark, row.dataset) for row in rows})
     rows = _with_published(rows, suite.suite.published)
     names = list(dict.fromkeys(model_name(one) for one in models))
     compared = Comparison(rows, model_name(base))
@@ -117,6 +121,25 @@ def evaluate(
         revision=how.revision,
         margin=margin,
     )
+
+
+def _warn_of_blind(suite: LoadedSuite, forecasters: Sequence[Forecaster], scored: set[tuple[str, str]]) -> None:
+    """Warn of windows in whose context a model saw no value: by the protocol they count, whatever it forecasts."""
+    for task in suite.suite.tasks:
+        series = suite.series(task) if (task.benchmark, task.name) in scored else []
+        known = [there for one in series if not (there := np.isfinite(one.target)).all()]
+        ends = [task.offset + roll * task.prediction_length for roll in range(task.num_rolls)]
+        histories = [history for one in known for end in ends if (history := one[:end]).any()]
+        for forecaster in forecasters:
+            context = forecaster.context
+            blind = 0 if context is None else sum(not one[-context:].any() for one in histories)
+            if blind:
+                warnings.warn(
+                    f"in {blind:,} of {len(series) * task.num_rolls:,} windows of {task.name} the last {context:,} "
+                    f"values, which {forecaster.name} reads, are all missing: its forecasts there are arbitrary, and "
+                    "are scored.",
+                    stacklevel=3,
+                )
 
 
 def _opened(model: str | Path | Checkpoint | Forecaster, how: Forecasting) -> Forecaster:

@@ -87,7 +87,10 @@ def forecast_series(
     values, _, lost = forecast_all(forecaster, series, context, horizon, levels, season_length)
     if lost.any():
         name = series[lost.argmax()].item_id
-        raise DataError(f"model {forecaster.name!r} returned NaN or infinite values for series {name!r}.")
+        raise DataError(
+            f"model {forecaster.name!r} returned NaN or infinite values for series {name!r}: leave it out, or give "
+            "--out DIR/ and --on-error skip."
+        )
     return forecast_rows(series, values, levels)
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _DrawsByName = dict[str, tuple[Draws | None, Draws | None]]
 ALL = "all"
+_ROUNDING = 1e-6
+"""Share of the largest error of a data set below which that of a series is rounding."""
 METRICS = ("MASE", "WQL", "SQL", "WAPE", "MSIS", "coverage")
 """Metrics of a row."""
 PROTOCOL = ("benchmark", "series", "windows", "prediction_length", "season_length")
@@ -270,9 +272,11 @@ class Comparison:
 def drawn(model: Sums, baseline: Sums, name: str) -> tuple[Draws | None, Draws | None]:
     """Resample a data set, counting as series to draw from only those that move its ratios.
 
-    A series without an error of either model, such as a constant one, or without a value to score, is not evidence.
+    A series without an error of either model, such as a constant one, or without a value to score, is not evidence;
+    what is below `_ROUNDING` of the largest error is none.
     """
-    loss, scaled = (model[:, column] + baseline[:, column] > 0 for column in (0, 2))
+    errors = (model[:, column] + baseline[:, column] for column in (0, 2))
+    loss, scaled = (one > _ROUNDING * one.max(initial=0) for one in errors)
     pairs = zip(resample(model, baseline, name), (scaled, loss), strict=True)
     mase, wql = (None if draws is None else replace(draws, series=int(there.sum())) for draws, there in pairs)
     return mase, wql

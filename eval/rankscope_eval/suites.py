@@ -215,14 +215,24 @@ def _read_suite(path: Path, name: str, folder: Path | None) -> Suite:
         if (task.benchmark, task.name) in seen:
             raise DataError(f"{path}: task {task.name!r} appears twice in benchmark {task.benchmark!r}.")
         seen.add((task.benchmark, task.name))
-    return Suite(name, tasks, folder, _published_beside(path, {task.name for task in tasks}))
+    return Suite(name, tasks, folder, _published_beside(path, tasks))
 
 
-def _published_beside(path: Path, names: set[str]) -> tuple[PublishedScore, ...]:
+def _published_beside(path: Path, tasks: Sequence[Task]) -> tuple[PublishedScore, ...]:
+    """Published scores in a file of the suite's name, if it is neither its series nor what `eval` wrote, or else in
+    ``reference.csv``.
+    """
+    names = {task.name for task in tasks}
+    own = {file for task in tasks for file in (*task.file, f"{task.name}.csv")}
     for candidate in (path.with_suffix(".csv"), path.with_name("reference.csv")):
-        if candidate.is_file():
+        if candidate.is_file() and candidate.name not in own and "baseline" not in _header(candidate):
             return tuple(score for score in read_published(candidate) if score.dataset in names)
     return ()
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", errors="replace", newline="") as stream:
+        return next(csv.reader(line for line in stream if not line.startswith("#")), [])
 
 
 def read_published(path: Path) -> tuple[PublishedScore, ...]:

@@ -350,6 +350,7 @@ def test_forecast_options(refused: Callable[..., str], words: tuple[str, ...], p
         ("naive", ("--dtype", "bfloat16")),
         ("seasonal-naive", ("--revision", "main")),
         ("bundled-bolt", ("--season-length", "5")),
+        ("naive", ("--season-length", "5")),
     ],
 )
 def test_forecast_refuses_options_that_the_model_does_not_look_at(

@@ -127,6 +127,15 @@ def test_scores_of_other_models_are_refused_before_anything_is_timed(
     assert "no model is both timed and scored: timed are bundled, scored small, naive" in told
 
 
+def test_scores_that_are_no_numbers_are_refused_before_anything_is_timed(
+    refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rankscope_eval.bench.run_bench", None)
+    (tmp_path / "scores.csv").write_text("dataset,model,MASE,WQL\na,bundled,nan,nan\na,seasonal-naive,nan,nan\n")
+    told = refused("bench", "bundled", "--scores", tmp_path / "scores.csv", "--figures", tmp_path / "figures")
+    assert "the models that are timed have no finite scores" in told
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_scores_are_read_in_every_form_that_eval_writes(form: str, cli: Cli, tmp_path: Path) -> None:
     from rankscope_eval.bench.report import read_scores

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pydoc
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +382,31 @@ def test_going_on_needs_a_place(cli: Any, refused: Any, measured: list[str]) -> 
     KEPT.with_name("go").touch()
     assert cli(*TASKS, "--resume").exit_code == 0  # where nothing was begun, it begins
     assert len(measured) == 4
+
+
+def test_a_finished_result_is_older_than_no_weights_and_no_data(
+    cli: Any, refused: Any, sales: pd.DataFrame, bolt_folder: Path
+) -> None:
+    model = Path(shutil.copytree(bolt_folder, "mine"))
+    words = ("eval", "mine", "--input", "sales.csv", "-H", "6", "--id-column", "shop", "--out", "scores.csv")
+    assert cli(*words).exit_code == 0
+    assert cli(*words, "--resume").stderr == "scores.csv is finished: nothing to resume.\n"
+    made = Path("scores.csv").stat().st_mtime
+    for changed in (model / "model.safetensors", Path("sales.csv")):
+        before = changed.stat().st_mtime
+        os.utime(changed, (made + 5, made + 5))
+        assert f"scores.csv is finished, and older than {changed}: choose another" in refused(*words, "--resume")
+        os.utime(changed, (before, before))
+
+
+def test_scores_take_no_place_of_a_suites_data(cli: Any, refused: Any, sales: pd.DataFrame) -> None:
+    names = {"id_column": "shop", "time_column": "month", "target_column": "sold"}
+    Path("suite.yaml").write_text(json.dumps([{"name": "shops", "prediction_length": 6, "offset": -6, **names}]))
+    Path("sales.csv").rename("shops.csv")
+    before = Path("shops.csv").read_bytes()
+    for out in ("shops.csv", "shops.parquet", "./shops.json"):
+        words = ("eval", "naive", "--suite", "suite.yaml", "--out", out, "--force")
+        assert f"--out {out} would be read as data of the suite: give another name" in refused(*words)
+    assert Path("shops.csv").read_bytes() == before
+    assert cli(*words[:-3], "--out", "suite.csv").exit_code == 0
+    assert "published" not in cli(*words[:-3]).stdout

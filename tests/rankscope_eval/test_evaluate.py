@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from chronos import BaseChronosPipeline
+from gluonts.model.forecast import SampleForecast
 
 import rankscope_eval
 from rankscope.checkpoints import open_checkpoint
 from rankscope.errors import DataError, OptionError, RankscopeError
 from rankscope.io import codec
 from rankscope_eval import evaluate
-from rankscope_eval.forecasters import Forecaster, Forecasting, pipeline_forecaster
+from rankscope_eval.forecasters import Forecaster, Forecasting, open_forecaster, pipeline_forecaster
 from rankscope_eval.report import EvalReport
 from rankscope_eval.suites import PublishedScore, Suite, Task
 
@@ -158,6 +160,34 @@ def test_a_constant_series_leaves_mase_and_is_counted(tmp_path: Path) -> None:
     assert codec.plain(only_flat)["rows"][0]["MASE"] is None
     assert only_flat.summary[0].datasets == 0
     assert only_flat.summary[0].left_out == ("MASE: b/t", "WQL: b/t")
+
+
+def test_series_that_are_forecast_but_for_rounding_are_no_evidence(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    varied = [10 + rng.normal(size=40) for _ in range(2)]
+
+    def rounding(entries: Any, horizon: int, season: int, levels: Any) -> Any:
+        for entry in entries:
+            flat = np.full((1, horizon), entry["target"][-1] + 1e-7)
+            yield SampleForecast(flat.astype(np.float32), entry["start"] + len(entry["target"]))
+
+    model = Forecaster("m", rounding, files=(), samples=False)
+    for constants in (0, 10):
+        series = frame(*varied, *(np.full(40, 7.0) for _ in range(constants)))
+        (found,) = evaluate([model], suite=write_suite(tmp_path, series)).summary
+        assert found.WQL_interval is None, constants  # of two series there is none
+
+
+def test_windows_in_whose_context_there_is_no_value_are_named(tmp_path: Path) -> None:
+    late = np.arange(40.0)
+    late[10:36] = np.nan
+    unlimited = replace(open_forecaster("naive"), name="long")
+    suite = write_suite(tmp_path, frame(late, np.arange(40.0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        evaluate([unlimited, replace(unlimited, name="enough", context=27)], suite=suite)
+    with pytest.warns(UserWarning, match="1 of 2 windows of t the last 26 values, which short reads, are all missing"):
+        evaluate([replace(unlimited, name="short", context=26)], suite=suite)
 
 
 def test_missing_values_in_the_window_are_left_out(tmp_path: Path) -> None:

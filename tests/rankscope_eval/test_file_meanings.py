@@ -313,7 +313,7 @@ def test_names_of_columns_and_a_frequency_mean_the_same_to_every_verb(tmp_path: 
     names = Columns("shop", "day", "sold")
     with pytest.raises(DataError, match="several numeric columns"):
         list(VERBS[verb](path, "D", Columns("shop", "day")))
-    with pytest.raises(DataError, match="'b' does not follow freq 'W"):
+    with pytest.raises(DataError, match=r"'b' does not follow freq 'W.* that of the first series: give freq"):
         list(VERBS[verb](path, None, names))
     found = [values[~np.isnan(values)].tolist() for _, _, values in VERBS[verb](path, "D", names)]
     sizes = [len(values) for _, _, values in VERBS[verb](path, "D", names)]

@@ -128,6 +128,24 @@ def test_selecting_tasks_keeps_the_order_and_names_the_unknown() -> None:
         suite.select([])
 
 
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [
+        ("{name: x, file: mine.csv, prediction_length: 1, offset: -1}", "item_id,timestamp,target\na,2020-01-01,1\n"),
+        ("{name: mine, prediction_length: 1, offset: -1}", "item_id,timestamp,target\na,2020-01-01,1\n"),
+        ("{name: x, prediction_length: 1, offset: -1}", "dataset,model,MASE,WQL,baseline\nx,naive,1,1,naive\n"),
+    ],
+)
+def test_series_and_own_results_of_the_suites_name_are_no_published_scores(
+    tmp_path: Path, task: str, text: str
+) -> None:
+    (tmp_path / "mine.yaml").write_text(f"- {task}")
+    (tmp_path / "mine.csv").write_text(text)
+    assert load_suite(tmp_path / "mine.yaml").published == ()
+    (tmp_path / "reference.csv").write_text("dataset,model,MASE,WQL\nx,m,1.5,0.25\nmine,m,1,1\n")
+    assert len(load_suite(tmp_path / "mine.yaml").published) == 1
+
+
 @pytest.mark.parametrize("text", ["dataset,model,MASE\nx,m,1\n", "dataset,model,MASE,WQL\nx,m,1,none\n"])
 def test_published_scores_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.yaml").write_text("- {name: x, prediction_length: 1, offset: -1}")

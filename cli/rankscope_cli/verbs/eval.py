@@ -14,9 +14,17 @@ from rankscope.io import codec
 from rankscope_cli import options as opt
 from rankscope_cli.benchmark_tables import show_fev, show_gift
 from rankscope_cli.eval_tables import show_eval
-from rankscope_cli.exits import say
-from rankscope_cli.finished import FEV, GIFT, check_finished, data_sets, leave_finished, result_files
-from rankscope_cli.output import TABLE_SUFFIXES, Output, refuse_input
+from rankscope_cli.exits import say, warned
+from rankscope_cli.finished import (
+    FEV,
+    GIFT,
+    check_finished,
+    check_unchanged,
+    data_sets,
+    leave_finished,
+    result_files,
+)
+from rankscope_cli.output import TABLE_SUFFIXES, Output, refuse_data, refuse_input
 from rankscope_cli.own_series import INPUT, own_suite, reading
 from rankscope_cli.progress import progress_bar
 
@@ -31,7 +39,7 @@ def run(
     models: opt.Models = None,
     baseline: Annotated[
         str | None,
-        opt.value("--baseline", "MODEL", "Denominator of relative scores (default: seasonal-naive).", short="-b"),
+        opt.value("--baseline", "MODEL", "Model to compare with (default: seasonal-naive).", short="-b"),
     ] = None,
     suite: Annotated[
         str | None,
@@ -114,7 +122,7 @@ def run(
     """
     from rankscope.engine.pool import Engine
     from rankscope_eval import EvalReport, evaluate
-    from rankscope_eval.suites import DEFAULT_SUITE
+    from rankscope_eval.suites import DEFAULT_SUITE, load_suite
 
     elsewhere = suite == GIFT or (suite or "").startswith(FEV)
     if elsewhere:
@@ -127,6 +135,9 @@ def run(
     replaced = {"suite": suite, "data": data, "tasks": tasks}
     series = own_suite(input, horizon, windows, season_length, read, replaced) or suite or DEFAULT_SUITE
     refuse_input(out, input)
+    if not elsewhere and isinstance(series, str):
+        whole = load_suite(series)
+        refuse_data(out, whole.folder if data is None else Path(data), whole.tasks)
     chosen = models or ["bundled"]
     reference = baseline or "seasonal-naive"
     every = list(dict.fromkeys([*chosen, reference]))
@@ -144,6 +155,7 @@ def run(
         settings |= {"batch_size": batch_size, "max_series": max_series}
         settings |= {"dtype": dtype, "runtime": runtime, "revision": revision, "margin": margin}
         check_finished(out, done, every, data_sets(series, data, opt.words(tasks), max_series), settings)
+        check_unchanged(out, done, every, series, data, opt.words(tasks))
         leave_finished(out, json)
         if done[0].suffix == ".json" and not json and not elsewhere:
             show_eval(codec.read(EvalReport, done[0]), Output(False).console(), metrics=shown)
@@ -159,7 +171,7 @@ def run(
     report: EvalReport | FevReport | GiftReport
     show: Callable[[Any, Console], None] = partial(show_eval, metrics=shown)
     with Output(json, None if folder else out, force or again, signed=True) as output:
-        with _mentioned(kept), progress_bar("opening the model") as progress:
+        with warned(), _mentioned(kept), progress_bar("opening the model") as progress:
             if suite is not None and suite.startswith(FEV):
                 from rankscope_eval.fev_suite import evaluate_fev
 

@@ -156,8 +156,9 @@ def _refuse_idle(model: str, season_length: int | None, about_weights: dict[str,
     """Raise `OptionError` for an option that this kind of model does not look at."""
     from rankscope_eval.baselines import BASELINES
 
-    if model not in BASELINES and season_length is not None:
-        raise OptionError(f"--season-length has no effect: {model} finds seasons itself; leave it out.")
+    if season_length is not None and (model not in BASELINES or model == "naive"):
+        why = "repeats the last value" if model == "naive" else "finds seasons itself"
+        raise OptionError(f"--season-length has no effect: {model} {why}; leave it out.")
     opt.refuse_without_weights([model], about_weights)
 
 

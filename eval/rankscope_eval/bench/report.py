@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -192,7 +193,11 @@ def _table(file: Path) -> pd.DataFrame:
 
 def check_scored(cases: Sequence[Case], relative: Mapping[str, tuple[float, float]]) -> None:
     """Raise `DataError` where no model that is to be timed has scores."""
-    if not {case.model.rstrip("/") for case in cases} & {name.rstrip("/") for name in relative}:
+    timed = {case.model.rstrip("/") for case in cases}
+    both = [scores for name, scores in relative.items() if name.rstrip("/") in timed]
+    if both and not any(math.isfinite(score) for scores in both for score in scores):
+        raise DataError("the models that are timed have no finite scores: nothing can be drawn.")
+    if not both:
         raise DataError(
             f"no model is both timed and scored: timed are {', '.join(dict.fromkeys(one.model for one in cases))}, "
             f"scored {', '.join(relative)}."

@@ -181,10 +181,13 @@ def _document(path: str, raw: bytes) -> Document | Unused:
 
 def _scores(path: str, raw: bytes) -> Document | Unused:
     """Read a CSV as chronos-forecasting publishes it or as `eval` writes it; other tables have no place."""
+    head = raw.split(b"\n", 1)[0].decode("utf-8", "replace").strip().split(",")
+    if head[: len(_SCORES)] != _SCORES:
+        return Unused(path, "no table of scores: its first columns are not dataset, model, MASE, WQL")
     try:
         rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8"))))
-        if not rows or list(rows[0])[: len(_SCORES)] != _SCORES:
-            return Unused(path, "no table of scores: its first columns are not dataset, model, MASE, WQL")
+        if not rows:
+            return Unused(path, "no table of scores: it has no rows")
         read, first = tuple(_row(row) for row in rows), rows[0]
         seed, samples, size, most = (
             int(first.get(name) or 0) for name in ("seed", "num_samples", "batch_size", "max_series")

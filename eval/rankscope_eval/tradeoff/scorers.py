@@ -19,6 +19,7 @@ from rankscope import load_pipeline
 from rankscope.checkpoints import Checkpoint, open_checkpoint
 from rankscope.compress.calibration import CalibrationSet, calibration_set
 from rankscope.compress.calibration.sources import PROBE_SEED, PROBED_WINDOWS, default_set, lengths, named_set
+from rankscope.compress.calibration.statistics import digest
 from rankscope.compress.calibration.text import calibration_windows, read_tokens
 from rankscope.engine import Progress
 from rankscope.engine.device import resolve_dtype
@@ -101,7 +102,8 @@ class ForecastScorer:
         suite = read_suite(options.suite or DEFAULT_SUITE, options.data, max_series=options.max_series)
         self.scorer = Scorer(suite, options.how)
         self.context, self.horizon = lengths(checkpoint)
-        self.calibration(0)
+        calibrated = self.calibration(0)
+        self._calibrated = digest(calibrated.context, calibrated.future)
 
     def settings(self) -> dict[str, Any]:
         """Return suite, series, seeds and device."""
@@ -118,6 +120,7 @@ class ForecastScorer:
             "sampling_seeds": options.sampling_seeds,
             "runtime": options.how.runtime,
             **_settings(options),
+            "calibrated": self._calibrated,
         }
 
     def calibration(self, seed: int) -> CalibrationSet:

@@ -136,6 +136,8 @@ def _named(file: Path, name: str, seen: list[int]) -> Iterator[None]:
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     except Exception as error:
+        if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
+            raise DataError(f"{file} is not UTF-8 text: save it as UTF-8.") from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         place = f" after row {seen[0]}" if seen[0] else ""
         raise DataError(f"{file} cannot be read as {name}{place}: {reason}") from error

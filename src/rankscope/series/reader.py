@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _ISO = re.compile(r"\s*\d{4}(-\d\d|\d{4}|$)")
+_STATE = "give freq (--freq), or a file for each frequency"
 _YEAR = re.compile(r"([1-9]\d{3})(?:-\d\d?-\d\d?|$)")
 
 
@@ -317,7 +318,9 @@ def _on_grid(
     odd = (rest > 0) | (np.diff(places, prepend=-1) < 1)
     if odd.any():
         rule = "its other steps" if first is None else f"freq {layout.grid!r}"
-        raise DataError(f"{where}: {whose} does not follow {rule} at {_shown(times[int(odd.argmax())], layout)}.")
+        guessed = f", which is that of the first series: {_STATE}" if layout.inferred and first is not None else ""
+        at = _shown(times[int(odd.argmax())], layout)
+        raise DataError(f"{where}: {whose} does not follow {rule} at {at}{guessed}.")
     closest = int(np.diff(places).min()) if len(places) > 2 else 1
     if closest > 1 and not layout.inferred:
         warnings.warn(
@@ -327,7 +330,7 @@ def _on_grid(
     elif closest > 1:
         raise DataError(
             f"{where}: {whose} has no value within {closest} steps of another by freq {layout.grid!r}, which is that "
-            "of the first series: give freq (--freq), or a file for each frequency."
+            f"of the first series: {_STATE}."
         )
     length = int(places[-1]) + 1
     if length == len(values):

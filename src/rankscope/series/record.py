@@ -68,13 +68,18 @@ class Series:
         to the month's last, or the last day if ``stamp`` is on one.
 
         Raises:
-            DataError: one of them is after the year 2262, in which nanoseconds end.
+            DataError: one of them is outside the years 1677 to 2262, which nanoseconds reach.
         """
         import pandas as pd
 
         try:
             return self._timestamps(first, steps)
         except pd.errors.OutOfBoundsDatetime as error:
+            if self.start.year < pd.Timestamp.min.year:
+                raise DataError(
+                    f"series {self.item_id!r} begins at {self.start}, and timestamps in {pd.Timestamp.min.year}: give "
+                    "a later start."
+                ) from error
             raise DataError(
                 f"series {self.item_id!r}: its value number {first + steps:,} from {self.start} with frequency "
                 f"{self.start.freqstr} is too late for timestamps, which end in {pd.Timestamp.max.year}: give fewer "

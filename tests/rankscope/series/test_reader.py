@@ -419,3 +419,12 @@ def test_lists_that_are_called_like_ids_are_features_of_a_stream_too(tmp_path: P
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
     stream = open_stream(tmp_path / "x.jsonl", 1)
     assert [len(chunk.frame) for chunk in stream.chunks] == [1, 1]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_in_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "x.csv").write_bytes(
+        "item_id,timestamp,target\ncafé,2020-01-01,1\ncafé,2020-01-02,2\n".encode(encoding)
+    )
+    with pytest.raises(DataError, match=r"x\.csv is not UTF-8 text: save it as UTF-8"):
+        read_series(tmp_path / "x.csv")

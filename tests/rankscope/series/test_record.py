@@ -113,6 +113,12 @@ def test_forecasts_beyond_the_last_timestamp_are_refused(stamp: pd.Timestamp | N
         series.timestamps(3, 12)
 
 
+def test_forecasts_before_the_first_timestamp_are_told_to_begin_later() -> None:
+    series = Series("a", pd.Period("1500", "Y"), np.arange(30.0))
+    with pytest.raises(DataError, match="'a' begins at 1500, and timestamps in 1677: give a later start"):
+        series.timestamps(30, 1)
+
+
 @pytest.mark.parametrize(
     ("targets", "message"),
     [

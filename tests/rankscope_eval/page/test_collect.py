@@ -145,6 +145,17 @@ def test_a_damaged_checkpoint_is_named(results: Path, one_document: Callable[...
     assert any(one.path == "bad/config.json" and one.damaged for one in found.unused)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_a_table_of_series_is_no_damaged_table_of_scores(
+    one_document: Callable[..., Path], scores: Any, encoding: str
+) -> None:
+    folder = one_document(scores())
+    (folder / "sales.csv").write_bytes("item_id,timestamp,target\ncafé,2020-01-01,1\n".encode(encoding))
+    (one,) = collect(folder).unused
+    assert not one.damaged
+    assert one.reason.startswith("no table of scores")
+
+
 def test_the_csv_that_an_evaluation_writes_is_a_table_of_scores(one_document: Callable[..., Path], scores: Any) -> None:
     told = {"max_series": 20, "dtype": "bfloat16", "runtime": "fast", "revision": "v1", "margin": 0.05}
     report = dataclasses.replace(codec.parse(EvalReport, scores()), **told)

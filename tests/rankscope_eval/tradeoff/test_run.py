@@ -257,6 +257,21 @@ def test_a_killed_run_loses_one_point(sampling_folder: Path, tmp_path: Path, opt
 
 
 @pytest.mark.slow
+def test_a_table_is_calibrated_on_one_content_of_a_file(
+    bolt_folder: Path, tmp_path: Path, options: TradeoffOptions
+) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_text((tmp_path / "s.csv").read_text())
+    own = replace(options, calibration=str(mine))
+    grid = Grid((0.6,), ("whitened",), seeds=(0,))
+    run_table2(bolt_folder, tmp_path / "out", grid=grid, options=own)
+    run_table2(bolt_folder, tmp_path / "out", grid=grid, options=own, resume=True)
+    mine.write_text(mine.read_text().replace(",1,9", ",2,9", 1))
+    with pytest.raises(OutputError, match="was begun with calibrated"):
+        run_table2(bolt_folder, tmp_path / "out", grid=replace(grid, seeds=(0, 1)), options=own, resume=True)
+
+
+@pytest.mark.slow
 def test_another_table_is_not_gone_on_with(
     sampling_folder: Path, bolt_folder: Path, tmp_path: Path, options: TradeoffOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,7 +213,7 @@ def _relative(library: Library, group: Group) -> list[EvalSummary]:
     for document in library.of("eval"):
         by_model: dict[str, list[EvalSummary]] = {}
         for one in document.content.summary:
-            if one.model != one.baseline and library.resolve(one.model) in group.members:
+            if one.datasets and one.model != one.baseline and library.resolve(one.model) in group.members:
                 by_model.setdefault(one.model, []).append(one)
         found += [next((row for row in rows if row.benchmark == ALL), rows[0]) for rows in by_model.values()]
     return found
