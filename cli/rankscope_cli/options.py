@@ -71,6 +71,11 @@ def switch(flag: str, help: str, panel: str | None = None) -> Any:
     return value(flag, None, help, panel)
 
 
+def dtype(help: str) -> Any:
+    """Declare ``--dtype``."""
+    return choice("--dtype", choices.Dtype, help, RUNTIME)
+
+
 def out_folder(help: str) -> Any:
     """Declare ``--out DIR`` for a verb that writes a folder."""
     return value("--out", "DIR", help, OUTPUT, "-o")
@@ -154,7 +159,6 @@ Force = Annotated[bool, switch("--force", "Overwrite existing output.", OUTPUT)]
 BatchSize = Annotated[int, count("--batch-size", "Series per batch.", RUNTIME)]
 Seed = Annotated[int, value("--seed", "N", "Random seed.", RUNTIME, min=0, max=LARGEST_SEED)]
 Device = Annotated[str, value("--device", "|".join(DEVICES), "Device to run on.", RUNTIME, callback=known_device)]
-Dtype = Annotated[choices.Dtype | None, choice("--dtype", choices.Dtype, "Model dtype (default: as stored).", RUNTIME)]
 ComputeDtype = Annotated[
     choices.Dtype | None,
     choice(

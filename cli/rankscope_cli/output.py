@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 from rankscope.errors import OutputError, printable, unknown_choice
 from rankscope.io import codec
 from rankscope.io.atomic import atomic_file, refuse_existing, refuse_unwritable, sweep
-from rankscope_cli.exits import abandon
+from rankscope_cli.exits import abandon, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,6 +258,9 @@ def save_figures(folder: str | Path, drawn: Mapping[str, Figure]) -> list[Path]:
     """Save every figure atomically as PNG and SVG in ``folder``; return the paths."""
     from rankscope.plots import save_figure
 
+    if not drawn:
+        say("warning: of these options there is nothing to draw: no figure was written.")
+        return []
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     sweep(place)

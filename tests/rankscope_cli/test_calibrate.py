@@ -107,6 +107,7 @@ def test_what_is_refused(refused: Callable[..., str], bolt_folder: Path, tmp_pat
     ):
         assert part in refused("calibrate", bolt_folder, *words, *out), words
         assert not (tmp_path / "m.safetensors").exists()
+    assert "no low-rank class" in refused("calibrate", "bundled-patchtst", *out)
     assert "lookup table" in refused("calibrate", "bundled", "--sites", "embedding", *out)
     assert "'.csv' is not known" in refused("calibrate", bolt_folder, *SET, "--out", tmp_path / "m.csv")
     assert "the horizon" in refused("calibrate", "bundled", "--calibration", monthly_csv, *out)

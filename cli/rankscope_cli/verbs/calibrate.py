@@ -61,7 +61,7 @@ def run(
     json: opt.Json = False,
     batch_size: opt.BatchSize = 16,
     device: opt.Device = "auto",
-    dtype: opt.Dtype = None,
+    dtype: Annotated[choices.Dtype | None, opt.dtype("Number format of the passes (default: float32).")] = None,
     revision: opt.Revision = None,
     seed: opt.Seed = 0,
     debug: opt.Debug = False,
@@ -81,6 +81,7 @@ def run(
     from rankscope.checkpoints import open_checkpoint
     from rankscope.compress.calibration import calibrate, named_set, report_on, unfinished
     from rankscope.compress.calibration.sources import names_file
+    from rankscope.compress.prepare import check_family
     from rankscope.engine.device import resolve_device
     from rankscope.io.run_store import refuse_both
 
@@ -93,6 +94,7 @@ def run(
     with Output(json) as output:
         with progress_lines("opening the model", stopped=RESUMES, begun=unfinished(file).root) as progress:
             checkpoint = open_checkpoint(model, revision=revision)
+            check_family(checkpoint)
             chosen = _matrices(checkpoint, opt.words(sites))
             how: dict[str, Any] = {
                 "sites": chosen,

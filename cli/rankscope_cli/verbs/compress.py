@@ -187,7 +187,7 @@ def run(
     ] = None,
     force: opt.Force = False,
     json: opt.Json = False,
-    dtype: opt.Dtype = None,
+    dtype: Annotated[choices.Dtype | None, opt.dtype("Dtype of the stored weights (default: unchanged).")] = None,
     device: opt.Device = "auto",
     revision: opt.Revision = None,
     seed: opt.Seed = 0,
@@ -267,6 +267,9 @@ def run(
         raise OptionError("--latency searches for the size; leave out --eps, the ratios, all budgets and --max-loss.")
     if batch is not None and latency is None:
         raise OptionError("--batch requires --latency.")
+    searched = next((flag for flag, one in {"--latency": latency, "--max-loss": max_loss}.items() if one), None)
+    if searched and method in ("stream", "depth"):
+        raise OptionError(f"{searched} does not search with method {method}: take joint+stream, the default, or joint.")
     looks = needs_calibration(given.completed().method) or allocation == "sensitivity" or refine
     recasts = not given.sizes and max_loss is None and latency is None
     for name, value in {"calibration": calibration, "probe": probe, "decoder": decoder}.items():

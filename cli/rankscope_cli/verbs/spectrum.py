@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
+from rankscope import choices
 from rankscope_cli import options as opt
 from rankscope_cli.output import Output, check_figures, drawing
 from rankscope_cli.progress import progress_bar
@@ -31,7 +32,10 @@ def run(
     out: opt.Out = None,
     force: opt.Force = False,
     json: opt.Json = False,
-    dtype: opt.Dtype = None,
+    dtype: Annotated[
+        choices.Dtype | None,
+        opt.dtype("Decompose in float32 or float64 (default: float32, or float64 where the weights are)."),
+    ] = None,
     device: opt.Device = "auto",
     revision: opt.Revision = None,
     debug: opt.Debug = False,

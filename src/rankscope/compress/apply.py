@@ -16,7 +16,7 @@ from rankscope.compress.cut import Cut
 from rankscope.compress.options import JOINT, Completed, CompressOptions
 from rankscope.compress.plan import Plan, SitePlan
 from rankscope.compress.prepare import Prepared, check_family, read_matrices, stored_names
-from rankscope.compress.recipe import Seen, Sought, note_search, seen, write_recipe
+from rankscope.compress.recipe import Seen, Sought, collected, note_search, seen, write_recipe
 from rankscope.compress.refine import refined_jobs
 from rankscope.compress.report import CompressReport, site_reports
 from rankscope.compress.write import REPORT, Job, TensorSpec, copied, finish_folder, write_jobs
@@ -46,15 +46,8 @@ def write_folder(
     how = prepared.how if changed else replace(prepared.how, refine=False)
     shown: Seen | None = None
     if prepared.calibration is not None:  # moments that are given know their own
-        settings = prepared.calibration.settings
         how = replace(how, decoder=prepared.calibration.decoder())
-        shown = {
-            "calibration": settings.corpus,
-            "data": settings.data,
-            "calibration_seed": settings.seed,
-            "columns": settings.columns,
-            "freq": settings.freq,
-        }
+        shown = collected(prepared.calibration.settings)
     elif how.refine and (series := given_series(source, how)) is not None:
         how, shown = replace(how, calibration=series), seen(series)
     draft = low_rank_config(source.config, source.family, layouts, how.method)

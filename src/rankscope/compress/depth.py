@@ -347,6 +347,9 @@ def _stacks(how: CompressOptions) -> tuple[str, ...]:
 def _budget(source: Checkpoint, how: CompressOptions) -> Budget:
     if how.allocation not in (None, SENSITIVITY):
         raise OptionError(f"method {DEPTH} removes layers by their measured loss: leave out allocation.")
+    if how.probe is not None or how.multiple != 1:
+        idle = "multiple" if how.probe is None else "probe"
+        raise OptionError(f"method {DEPTH} measures losses on the calibration set and has no ranks: leave out {idle}.")
     budget = None if how.limit is None else how.limit.absolute(source.parameters)
     if budget is None or budget.kind not in ("parameters", "bytes", LAYERS):
         raise OptionError(

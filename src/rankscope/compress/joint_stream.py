@@ -25,7 +25,7 @@ from rankscope.compress.calibration.sources import given_series, probe_set
 from rankscope.compress.options import DEPTH, JOINT, JOINT_STREAM, SENSITIVITY, STREAM, WHOLE, Budget, CompressOptions
 from rankscope.compress.plan import Plan, least_plan, site_plan
 from rankscope.compress.prepare import Prepared, prepare
-from rankscope.compress.recipe import seen, write_recipe
+from rankscope.compress.recipe import collected, seen, write_recipe
 from rankscope.compress.report import CompressReport
 from rankscope.compress.slicing import Slicing, kept_width, plan_widths, slice_checkpoint
 from rankscope.compress.stream import Basis, calibrated_on, measure, stream_taps
@@ -206,8 +206,10 @@ class JointStream:
                 last = write_folder(replace(self.written, progress=progress), found.plan, place / "found")
                 sites = last.sites
             else:
-                first = write_folder(prepared, found.plan, place / JOINT)
+                floating = replace(prepared, how=replace(prepared.how, storage="float"))
+                first = write_folder(floating, found.plan, place / JOINT)
                 rest = replace(sized, method=STREAM, ratio=None, budget=budget.absolute(source.parameters))
+                rest = replace(rest, storage=self.how.storage or source.storage)
                 smaller = open_checkpoint(place / JOINT)
                 last = slice_checkpoint(smaller, rest, out=place / "found", original=source, progress=progress)
                 written = open_checkpoint(place / "found")
@@ -215,7 +217,9 @@ class JointStream:
                 cut = (replace(one, parameters_after=left.get(one.name, one.parameters_after)) for one in first.sites)
                 sites = (*cut, *last.sites)
                 last = replace(last, refined=first.refined + last.refined, notes=first.notes)
-            write_recipe(place / "found", source, sized, seen(self.series))
+            moments = prepared.calibration
+            told = seen(self.series) if moments is None else collected(moments.settings)
+            write_recipe(place / "found", source, sized, told)
             after = last.parameters["after"]
             whole = replace(
                 last,

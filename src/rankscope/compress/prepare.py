@@ -184,7 +184,7 @@ def prepare(
         raise OptionError(f"{source.source} keeps no cache of keys and values: give a size of the whole model.")
     chosen = _factorable(source, how.sites)
     _check_joint(source, chosen, how.method)
-    allocation = _allocation(how, source.family.forecastable)
+    allocation = allocation_of(how, source.family.forecastable)
     if allocation == SENSITIVITY:
         how = replace(how, probe=probe_set(source, how))
     elif how.probe is not None:
@@ -265,7 +265,8 @@ def stored_names(source: Checkpoint, cut: Cut) -> list[str]:
     return [name for three in names for name in three if name in source.index]
 
 
-def _allocation(how: Completed, forecasts: bool) -> str:
+def allocation_of(how: Completed, forecasts: bool) -> str:
+    """How ranks are allotted: as asked for, or what suits the method."""
     if how.allocation is not None:
         return how.allocation
     # scores and outputs have no unit in common; a text model has no series to be probed with

@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 from rankscope import __version__
 from rankscope.checkpoints import Checkpoint
-from rankscope.choices import Allocation, Decoder, Method, Storage
-from rankscope.compress.calibration.passes import CalibrationSet
+from rankscope.choices import DECODERS, Allocation, Decoder, Method, Storage
+from rankscope.compress.calibration.collect import BATCH, calibrate
+from rankscope.compress.calibration.passes import CalibrationSet, with_partners
 from rankscope.compress.calibration.sources import named_set
-from rankscope.compress.calibration.statistics import digest, fingerprint
-from rankscope.compress.options import Budget, CompressOptions
+from rankscope.compress.calibration.statistics import Calibration, CalibrationSettings, digest, fingerprint
+from rankscope.compress.options import WHOLE, Budget, CompressOptions
+from rankscope.compress.prepare import check_family
 from rankscope.engine.device import resolve_dtype
 from rankscope.errors import DataError, OptionError
 from rankscope.io import codec
@@ -54,6 +56,8 @@ class Recipe:
         data: fingerprint of its series.
         columns: column names that files of series are read with.
         freq: frequency that they are read with.
+        batch_size: series per pass of saved moments, None where it is that of a compression.
+        passes: number format of their passes, None where it is that of a compression.
         sought: the search that found the size, None where the size was asked for.
     """
 
@@ -80,6 +84,8 @@ class Recipe:
     prices: dict[str, float] | None = None
     columns: Columns | None = None
     freq: str | None = None
+    batch_size: int | None = None
+    passes: str | None = None
     sought: Sought | None = None
 
     SCHEMA: ClassVar = "rankscope/recipe@1"
@@ -95,13 +101,15 @@ class Recipe:
         """
         values: dict[str, Any] = {one.name: getattr(how, one.name, None) for one in fields(cls)}
         sites = how.sites.split(",") if isinstance(how.sites, str) else how.sites
+        read = {name: value for name, value in (seen or {}).items() if value is not None}
         values |= {
             "version": __version__,
             "model": source.source,
             "fingerprint": fingerprint(source),
             "budget": None if how.budget is None else {how.budget.kind: float(how.budget.limit)},
             "sites": None if sites is None else tuple(sites),
-            **(seen or dict.fromkeys(("calibration", "data", "calibration_seed"))),
+            **dict.fromkeys(("calibration", "data", "calibration_seed")),
+            **read,
             "probe": how.probe.name if isinstance(how.probe, CalibrationSet) else how.probe,
             "dtype": None if how.dtype is None else str(resolve_dtype(how.dtype)).removeprefix("torch."),
         }
@@ -118,6 +126,7 @@ class Recipe:
             OptionError: it has other weights than the recipe's model, or the calibration set is another one by now.
             DataError: the calibration set cannot be used.
         """
+        check_family(source)
         if fingerprint(source) != self.fingerprint:
             raise OptionError(
                 f"the recipe is for {self.model}, and {source.source} has other weights: give that model, or the "
@@ -127,7 +136,23 @@ class Recipe:
         values = {one.name: getattr(self, one.name) for one in fields(self) if one.name in own}
         budgets = [Budget(kind, limit) for kind, limit in (self.budget or {}).items()]
         return CompressOptions(
-            **values, budget=next(iter(budgets), None), calibration=self._series(source), device=device
+            **values, budget=next(iter(budgets), None), calibration=self._calibration(source, device), device=device
+        )
+
+    def _calibration(self, source: Checkpoint, device: str) -> CalibrationSet | Calibration | None:
+        """The series, or moments of them that a compression would not collect in the same way."""
+        series = self._series(source)
+        if series is None or (self.batch_size is None and self.passes is None):
+            return series
+        return calibrate(
+            source,
+            series,
+            sites=tuple(site for site in with_partners(source, source.sites(WHOLE)) if site.role != "embedding"),
+            decoder=self.decoder or DECODERS[0],
+            batch_size=self.batch_size or BATCH,
+            seed=series.seed,
+            device=device,
+            dtype=self.passes,
         )
 
     def _series(self, source: Checkpoint) -> CalibrationSet | None:
@@ -148,6 +173,19 @@ def seen(series: CalibrationSet) -> Seen:
     data = digest(series.context, series.future)
     read = {"columns": series.columns, "freq": series.freq}
     return {"calibration": series.name, "data": data, "calibration_seed": series.seed, **read}
+
+
+def collected(settings: CalibrationSettings) -> Seen:
+    """Fields of a recipe about moments: their series, and how they were collected if a compression would not do so."""
+    return {
+        "calibration": settings.corpus,
+        "data": settings.data,
+        "calibration_seed": settings.seed,
+        "columns": settings.columns,
+        "freq": settings.freq,
+        "batch_size": None if settings.batch_size == BATCH else settings.batch_size,
+        "passes": None if settings.dtype.startswith("float32") else settings.dtype,
+    }
 
 
 def write_recipe(folder: Path, source: Checkpoint, how: CompressOptions, seen: Seen | None) -> None:
@@ -177,4 +215,4 @@ def read_recipe(path: str | Path) -> Recipe:
     """
     if not Path(path).exists():
         raise DataError(f"there is no file or folder {path}: name a {RECIPE}, or the folder of a compressed model.")
-    return codec.read(Recipe, path, RECIPE)
+    return codec.read(Recipe, path, RECIPE, f"Name {RECIPE} of a compressed model, or its folder.")

@@ -34,6 +34,7 @@ from rankscope.families import Layout, Site
 from rankscope.families.stream import DECODER_TABLE, TABLE, Axes, points, read_widths, sliced, stream_axes
 from rankscope.families.weight_layout import low_rank_config
 from rankscope.io.atomic import atomic_folder
+from rankscope.numerics.factored import FactoredMatrix, joined_heads
 
 HEAD, COPY = "lm_head.weight", "encoder.embed_tokens.weight"
 Widths = Mapping[str, int]
@@ -67,8 +68,9 @@ class Slicing:
         """Shapes of all tensors that are stored with streams of these widths."""
         shapes = dict(sliced(self.shapes, widths))
         for module, site in self._undone(shapes).items():
-            up, down = (shapes.pop(f"{module}.{part}.weight") for part in ("up", "down"))
-            shapes[site.name] = (up[0], down[1])
+            shapes[site.name] = self._product(module, shapes)
+            for part in ("up", "down"):
+                del shapes[f"{module}.{part}.weight"]
             if f"{module}.up.bias" in shapes:
                 shapes[f"{module}.bias"] = shapes.pop(f"{module}.up.bias")
         return shapes
@@ -79,19 +81,26 @@ class Slicing:
         return {module: layout for module, layout in self.source.layouts.items() if module not in undone}
 
     def _undone(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Site]:
-        """Factored matrices, by module, of which the two factors would store more than the sliced product."""
+        """Factored matrices, by module, that store more than the sliced product, or have a higher rank than it can."""
         found = {}
         for site in self._factored:
-            up, down = (shapes[f"{site.module}.{part}.weight"] for part in ("up", "down"))
-            if up[0] * down[1] <= prod(up) + prod(down):
-                found[site.module] = site
+            module, layout = site.module, self.source.factored[site.module]
+            whole = self._product(module, shapes)
+            factors = sum(prod(shapes[f"{module}.{part}.weight"]) for part in ("up", "down"))
+            if prod(whole) <= factors or layout.rank > layout.largest(*whole):
+                found[module] = site
         return found
+
+    def _product(self, module: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+        """Shape of a factored matrix, multiplied out."""
+        layout = self.source.factored[module]
+        up, down = (shapes[f"{module}.{part}.weight"] for part in ("up", "down"))
+        return up[0], down[1] * (layout.heads or 1 if layout.axis == 1 else 1)
 
     @cached_property
     def _factored(self) -> list[Site]:
-        """Sites stored in two factors that all heads share."""
-        known = {module for module, layout in self.source.factored.items() if layout.heads is None}
-        return [site for site in self.source.sites(["all"]) if site.module in known]
+        """Sites stored in factors."""
+        return [site for site in self.source.sites(["all"]) if site.module in self.source.factored]
 
     @staticmethod
     def numbers(shapes: dict[str, tuple[int, ...]], widths: Widths) -> int:
@@ -159,8 +168,10 @@ class Slicing:
             return self.source.tensor(name)
         if kind == "bias":
             return self.source.tensor(f"{module}.up.bias")
+        layout = self.source.factored[module]
         up, down = (self.source.tensor(f"{module}.{part}.weight").double() for part in ("up", "down"))
-        return up @ down
+        whole = FactoredMatrix(up, down) if layout.heads is None else joined_heads(up, down, layout.heads, layout.axis)
+        return whole.up @ whole.down
 
     def _scale(self, name: str) -> float:
         """T5 with a tied head scales what the head reads."""

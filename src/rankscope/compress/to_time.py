@@ -31,7 +31,7 @@ from rankscope.compress.calibration.sources import with_moments
 from rankscope.compress.joint_stream import JointStream, Split, shapes_of, suited
 from rankscope.compress.options import JOINT_STREAM, SENSITIVITY, TIME, Budget, CompressOptions
 from rankscope.compress.plan import Plan, Spectrum, kind_of, site_plan
-from rankscope.compress.prepare import Prepared, prepare, priced
+from rankscope.compress.prepare import Prepared, allocation_of, prepare, priced
 from rankscope.compress.report import CompressReport, LossSearch, LossStep
 from rankscope.compress.slicing import Slicing
 from rankscope.compress.write import Job, TensorSpec, encoding_of, write_companions, write_jobs
@@ -102,9 +102,10 @@ def compress_to_time(
     if narrowed is not None:
         search = partial(_by_size, JointStream(source, narrowed, tell))
     else:
+        allocation = allocation_of(how.completed(), source.family.forecastable)
+        if allocation not in ("energy", SENSITIVITY):
+            raise OptionError(f"allocation {allocation} knows no prices: use energy or sensitivity.")
         prepared = prepare(source, how, progress=progress)
-        if prepared.allocation not in ("energy", SENSITIVITY):
-            raise OptionError(f"allocation {prepared.allocation} knows no prices: use energy or sensitivity.")
         search = partial(_by_price, prepared)
     with atomic_folder(out, force) as folder:
         place = folder / _CANDIDATES

@@ -150,7 +150,7 @@ def measure_flow(
     check_count("batch_size", batch_size)
     checkpoint = open_checkpoint(checkpoint)
     family = checkpoint.family
-    name = str(text) if text is not None else "images" if family.modality == "image" else signal
+    name = str(text or file or signal) if family.modality != "image" else "images"
     inputs = corpus_of(checkpoint, Corpora(signal, n, length, seed, file, text, columns=columns, freq=freq))
     n = len(inputs)
     if family.modality != "image":

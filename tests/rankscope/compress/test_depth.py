@@ -214,6 +214,8 @@ def test_its_recipe_makes_it_again(deep: Any, tmp_path: Path) -> None:
         ({"ratio": 0.5, "method": "depth", "sites": "q"}, "encoder and decoder are all that it takes"),
         ({"attention_ratio": 0.5, "method": "depth"}, "method depth takes --layers, or a size"),
         ({"ratio": 0.5, "method": "depth", "allocation": "energy"}, "leave out allocation"),
+        ({"budget": Budget("layers", 3), "probe": "mixture:4"}, "leave out probe"),
+        ({"budget": Budget("layers", 3), "multiple": 8}, "leave out multiple"),
         ({"budget": Budget("layers", 9)}, "has 6 layers in the encoder and the decoder: there is nothing to remove"),
         ({"budget": Budget("layers", 3), "method": "svd"}, "layers are removed by method depth, not svd"),
         ({"budget": Budget("layers", 3), "method": "stream"}, "method stream takes a size of the whole model"),

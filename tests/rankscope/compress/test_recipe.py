@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -13,7 +15,8 @@ from typer.testing import CliRunner
 from rankscope import open_checkpoint
 from rankscope.compress import Budget, CompressOptions, compress, compress_to_loss, read_recipe
 from rankscope.compress.calibration import calibrate, named_set
-from rankscope.errors import DataError, OptionError
+from rankscope.errors import DataError, FamilyError, OptionError
+from rankscope.series import Columns
 from rankscope_cli.app import app
 
 FEW: dict[str, Any] = {"calibration": "mixture:8", "probe": "mixture:4"}
@@ -71,6 +74,45 @@ def test_moments_of_another_seed_are_made_again(
     assert read_recipe(tmp_path / "2").calibration_seed == 5
 
 
+@pytest.mark.parametrize("method", ["whitened", "joint+stream"])
+@pytest.mark.parametrize("passes", [{"batch_size": 3}, {"dtype": "bfloat16"}])
+def test_moments_that_were_collected_otherwise_are_made_again(
+    passes: dict[str, Any], method: Any, bolt_folder: Path, tmp_path: Path
+) -> None:
+    source = open_checkpoint(bolt_folder)
+    sites = [site for site in source.sites("all") if site.role != "embedding"]
+    moments = calibrate(source, named_set(source, "mixture:8"), sites=tuple(sites), **passes)
+    how = CompressOptions(ratio=0.7, method=method, calibration=moments, probe="mixture:4")
+    how = how if method == "joint+stream" else replace(how, probe=None, ratio=None, attention_ratio=0.5)
+    compress(source, how, out=tmp_path / "first")
+    recipe = read_recipe(tmp_path / "first")
+    assert (recipe.batch_size, recipe.passes) == (passes.get("batch_size"), passes.get("dtype"))
+    compress(source, recipe.options(source), out=tmp_path / "again")
+    assert weights(tmp_path / "first") == weights(tmp_path / "again")
+    assert (tmp_path / "first/recipe.yaml").read_text() == (tmp_path / "again/recipe.yaml").read_text()
+
+
+def test_columns_of_a_probe_beside_moments_are_kept(bolt_folder: Path, tmp_path: Path) -> None:
+    source = open_checkpoint(bolt_folder)
+    days = pd.date_range("2024-01-01", periods=40)
+    parts = [pd.DataFrame({"shop": shop, "day": days, "sold": np.arange(40.0) % 7}) for shop in "ab"]
+    pd.concat(parts).to_csv(tmp_path / "own.csv", index=False)
+    names = Columns("shop", "day", "sold")
+    how = CompressOptions(
+        ratio=0.7,
+        method="joint",
+        calibration=calibrate(source, named_set(source, "mixture:8"), sites=source.sites("attention,mlp")),
+        sites="attention,mlp",
+        probe=str(tmp_path / "own.csv"),
+        columns=names,
+        refine=False,
+    )
+    compress(source, how, out=tmp_path / "first")
+    assert read_recipe(tmp_path / "first").columns == names
+    compress(source, read_recipe(tmp_path / "first").options(source), out=tmp_path / "again")
+    assert weights(tmp_path / "first") == weights(tmp_path / "again")
+
+
 @pytest.mark.slow
 def test_a_size_that_was_searched_for_is_in_it(bolt_folder: Path, tmp_path: Path) -> None:
     report = compress_to_loss(
@@ -90,6 +132,7 @@ def test_other_weights_and_damaged_recipes_are_refused(bolt_folder: Path, t5_fol
     compress(bolt_folder, CompressOptions(eps=0.3), out=tmp_path / "small")
     with pytest.raises(OptionError, match="has other weights"):
         read_recipe(tmp_path / "small").options(open_checkpoint(t5_folder))
+    compress(bolt_folder, CompressOptions(eps=0.3), out=tmp_path / "small2")
     file = tmp_path / "small/recipe.yaml"
     whole = file.read_text()
     file.write_text(whole.replace("calibration: null", "calibration: mixture:8").replace("data: null", "data: abc"))
@@ -101,6 +144,10 @@ def test_other_weights_and_damaged_recipes_are_refused(bolt_folder: Path, t5_fol
         read_recipe(file)
     with pytest.raises(DataError, match="no file"):
         read_recipe(tmp_path / "none.yaml")
+    with pytest.raises(DataError, match=r"Name recipe\.yaml of a compressed model, or its folder"):
+        read_recipe(tmp_path / "small/README.md")
+    with pytest.raises(FamilyError, match="no low-rank class"):
+        read_recipe(tmp_path / "small2").options(open_checkpoint("bundled-patchtst"))
 
 
 def test_the_command_line_takes_it_alone(bolt_folder: Path, tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from rankscope.compress.slicing import Slicing, plan_widths, write_sliced
 from rankscope.compress.stream import Basis, StreamTap, basis, measure
 from rankscope.engine import silent
 from rankscope.errors import CheckpointError, DataError, OptionError, OutputError
-from rankscope.families import HeadWidth
+from rankscope.families import Factored, HeadWidth, Layout
 from rankscope.families.stream import points, read_widths, sliced
+from rankscope.families.weight_layout import low_rank_config
 
 KINDS = ("chronos-t5", "t5", "t5-gated", "chronos-bolt", "chronos-2")
 Toy = Callable[[str], tuple[Checkpoint, CompressOptions, dict[str, Basis]]]
@@ -392,6 +393,33 @@ def test_factors_wider_than_the_stream_are_multiplied_out(toy: Toy, tmp_path: Pa
     series = series_for("chronos-bolt")
     with torch.no_grad(), projected(module, bases, widths):
         expected = answer(module, pass_inputs(module, factored.family, series.context[:5], series.future[:5]))
+    assert distance(answers(written, "chronos-bolt"), expected) < 1e-5
+
+
+@pytest.mark.parametrize(("width", "left"), [(16, True), (2, False)])
+def test_sketches_of_single_heads_are_sliced_or_multiplied_out(
+    width: int, left: bool, toy: Toy, write_checkpoint: Any, tmp_path: Path
+) -> None:
+    """A head's sketch of rank 3 fits into a stream of 16, and not into one of 2."""
+    source, how, _ = toy("chronos-bolt")
+    layouts: dict[str, Layout] = {}
+    tensors = {name: source.tensor(name) for name in source.index}
+    generator = torch.Generator().manual_seed(0)
+    for site in source.sites(["attention"]):
+        layout = Factored(3, source.config["num_heads"], 1 if site.role.endswith("o") else 0)
+        layouts[site.module] = layout
+        whole = tensors.pop(site.name)
+        for part, shape in zip(("up", "down"), layout.shapes(*whole.shape), strict=True):
+            tensors[f"{site.module}.{part}.weight"] = 0.3 * torch.randn(shape, generator=generator)
+    config = low_rank_config(source.config, source.family, layouts, "design")
+    designed = open_checkpoint(write_checkpoint(tmp_path / "designed", config, tensors))
+    bases = measure(designed, how, silent)
+    widths = dict.fromkeys(bases, width)
+    write_sliced(Slicing(designed), bases, widths, how, out=tmp_path / "narrow")
+    written, module, series = open_checkpoint(tmp_path / "narrow"), designed.module(), series_for("chronos-bolt")
+    assert bool(written.factored) is left
+    with torch.no_grad(), projected(module, bases, widths):
+        expected = answer(module, pass_inputs(module, designed.family, series.context[:5], series.future[:5]))
     assert distance(answers(written, "chronos-bolt"), expected) < 1e-5
 
 

@@ -142,7 +142,7 @@ def test_a_flow_over_a_file_of_series_that_is_not_read_is_refused(
     for model, text in ((text_model, book), (image_model, None)):
         with pytest.raises(OptionError, match=r"ids\.csv' has no effect: none of these models reads series"):
             measure_flow(model, "user", n=2, length=8, file=file, text=text)
-    assert measure_flow(text_model, "user", n=2, length=8, file=file).signal == "user"
+    assert measure_flow(text_model, "user", n=2, length=8, file=file).signal == str(file)
 
 
 def test_a_bad_file_is_found_before_a_model_is_built(

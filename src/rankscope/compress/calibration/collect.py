@@ -61,13 +61,18 @@ SILENT = torch.finfo(torch.float32).eps
 """Share of the largest eigenvalue below which float32 cannot distinguish a direction from one that no input has."""
 
 
+_GROUPED = 8
+BATCH = 16
+"""Series per forward pass, by default."""
+
+
 def calibrate(
     checkpoint: Checkpoint,
     series: CalibrationSet,
     *,
     sites: tuple[Site, ...] | None = None,
     decoder: str = "teacher",
-    batch_size: int = 16,
+    batch_size: int = BATCH,
     seed: int = 0,
     device: str = "cpu",
     dtype: str | torch.dtype | None = None,
@@ -87,7 +92,8 @@ def calibrate(
         series: histories and what followed.
         sites: matrices whose inputs are wanted; those of attention by default.
         decoder: what the decoder reads, ``teacher`` (the values that followed) or ``sampled`` (the model's own paths).
-        batch_size: series per forward pass.
+        batch_size: series per forward pass; of families whose series attend to each other at least eight, as groups
+            are of four, between four that are alone.
         seed: of sample paths.
         device: ``cpu``, ``cuda`` or ``auto``.
         dtype: number format of the forward passes, float32 by default.
@@ -113,6 +119,7 @@ def calibrate(
     if decoder == "sampled" and not checkpoint.family.forecastable:
         raise FamilyError(f"a {checkpoint.family.title} model draws no sample paths: leave its decoder at teacher.")
     check_count("batch_size", batch_size)
+    batch_size = max(batch_size, _GROUPED) if checkpoint.family.grouped else batch_size
     kind = resolve_dtype(dtype) or torch.float32
     chosen = checkpoint.sites() if sites is None else sites
     place, width = resolve_device(device), int(checkpoint.config.get("d_model", 0))

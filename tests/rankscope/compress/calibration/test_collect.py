@@ -232,7 +232,9 @@ def test_series_without_an_observation_are_left_out(
     assert len(more) == len(given)
     torch.testing.assert_close(more.future, given.future, rtol=0, atol=0, equal_nan=True)
     for name, one in (("plain", given), ("more", more)):
-        how = CompressOptions(ratio=0.9, method=method, calibration=one, probe=None if method == "whitened" else one)
+        how = CompressOptions(
+            ratio=0.9, method=method, calibration=one, probe=None if method in ("whitened", "depth") else one
+        )
         compress(checkpoint, how, out=tmp_path / name)
     plain, found = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "more"))
     assert plain == found
@@ -348,3 +350,12 @@ def test_sums_that_are_none_are_refused(how: str, bolt_folder: Path, tmp_path: P
     with pytest.raises(DataError, match="is damaged") as caught:
         load_calibration(file)
     assert "\n" not in str(caught.value)
+
+
+def test_series_that_attend_to_each_other_are_shown_in_groups_whatever_the_batch(
+    write_checkpoint: Any, tiny_config: Any, tmp_path: Path
+) -> None:
+    source = open_checkpoint(write_checkpoint(tmp_path / "m", tiny_config("chronos-2")))
+    few, eight = (calibrate(source, series(16), batch_size=size) for size in (2, 8))
+    assert few.settings.batch_size == 8
+    assert all(torch.equal(few.streams[name].second, eight.streams[name].second) for name in few.streams)
