@@ -115,7 +115,7 @@ def run(
     immediately; --resume continues after an interrupt or an error.
 
     Examples:
-        rankscope eval
+        rankscope eval bundled-bolt
         rankscope eval small/ --baseline bundled --out scores.csv
         rankscope eval small/ --baseline bundled --input sales.csv --horizon 12 --windows 3
         rankscope eval small/ --baseline bundled-2 --suite fev:fev-mini --out scores.csv --resume

@@ -49,7 +49,7 @@ def run(
     singular values are computed in float64.
 
     Examples:
-        rankscope flow
+        rankscope flow bundled-bolt
         rankscope flow amazon/chronos-bolt-small --signal noise --figures figures/
         rankscope flow small/ --signal sales.csv --target-column sold --length 128 --json
     """

@@ -47,7 +47,7 @@ def run(
     --out FILE.json stores all singular values. Results are deterministic.
 
     Examples:
-        rankscope spectrum
+        rankscope spectrum bundled-bolt
         rankscope spectrum amazon/chronos-t5-base --eps 0.1,0.01 --out base.parquet
         rankscope spectrum small/ --sites q,k,encoder --ranks-only --json
     """

@@ -29,7 +29,7 @@ from rankscope.compress.recipe import collected, seen, write_recipe
 from rankscope.compress.report import CompressReport
 from rankscope.compress.slicing import Slicing, kept_width, plan_widths, slice_checkpoint
 from rankscope.compress.stream import Basis, calibrated_on, measure, stream_taps
-from rankscope.engine import Progress, silent
+from rankscope.engine import Progress, silent, staged
 from rankscope.errors import OptionError
 from rankscope.families.stream import read_widths
 from rankscope.io.atomic import atomic_folder
@@ -151,9 +151,10 @@ class JointStream:
         moments, taps = _moments(how), stream_taps(source)
         if moments is not None and moments.serves(source.sites(WHOLE), how.decoder or DECODERS[0]):
             shown = replace(shown, calibration=moments)
-        prepared = prepare(source, replace(shown, method=JOINT), progress=progress, others=taps)
+        prepared = prepare(source, replace(shown, method=JOINT), progress=staged(progress, JOINT), others=taps)
         self.prepared = replace(prepared, how=replace(prepared.how, calibration=self.series))
-        self.bases = measure(source, replace(shown, method=STREAM, calibration=self.series), progress, taps)
+        sought = replace(shown, method=STREAM, calibration=self.series)
+        self.bases = measure(source, sought, staged(progress, STREAM), taps)
 
     @property
     def least(self) -> float:
@@ -198,7 +199,7 @@ class JointStream:
         sized = replace(self.how, method=JOINT_STREAM, ratio=None, budget=budget)
         if budget.kind == "ratio":
             sized = replace(self.how, method=JOINT_STREAM, ratio=float(budget.limit), budget=None)
-        prepared, found = replace(self.prepared, progress=progress), self.choose(budget)
+        prepared, found = replace(self.prepared, progress=staged(progress, JOINT)), self.choose(budget)
         with atomic_folder(out, force) as folder:
             place = folder / _CANDIDATES
             place.mkdir()
@@ -211,7 +212,8 @@ class JointStream:
                 rest = replace(sized, method=STREAM, ratio=None, budget=budget.absolute(source.parameters))
                 rest = replace(rest, storage=self.how.storage or source.storage)
                 smaller = open_checkpoint(place / JOINT)
-                last = slice_checkpoint(smaller, rest, out=place / "found", original=source, progress=progress)
+                tell = staged(progress, STREAM)
+                last = slice_checkpoint(smaller, rest, out=place / "found", original=source, progress=tell)
                 written = open_checkpoint(place / "found")
                 left = {site.name: written.stored(site) for site in written.sites("all")}
                 cut = (replace(one, parameters_after=left.get(one.name, one.parameters_after)) for one in first.sites)

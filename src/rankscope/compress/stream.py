@@ -129,13 +129,13 @@ def measure(
         probed(source, how, taps, progress)
     found = {}
     for done, tap in enumerate(taps):
-        progress(done, len(taps), "stream")
+        progress(done, len(taps), "directions")
         second = moments[tap.module].second
         energy = float(second.trace())
         scale = (tap.scale or 0.0) / energy if energy else 0.0
         gradients = torch.zeros_like(second) if tap.second is None else tap.second * scale
         found[tap.module] = basis(second, gradients)
-    progress(len(taps), len(taps), "stream")
+    progress(len(taps), len(taps), "directions")
     return found
 
 

@@ -367,8 +367,8 @@ def test_narrow_streams_forecast_in_float16(kind: str, wide: Any, tmp_path: Path
 @pytest.mark.parametrize("method", ["joint+stream", "stream", "depth"])
 def test_moments_of_other_weights_are_refused(method: Any, wide: Any, tmp_path: Path) -> None:
     other = calibrate(open_checkpoint(wide("chronos-t5")), series_of(wide("chronos-t5")))
+    how = replace(FEW, ratio=0.8, method=method, calibration=other, probe=None)
     with pytest.raises(OptionError, match="whose weights differ from those of"):
-        how = replace(FEW, ratio=0.8, method=method, calibration=other, probe=None)
         compress(wide("chronos-bolt"), how, out=tmp_path / "x")
 
 
