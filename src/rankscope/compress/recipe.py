@@ -150,7 +150,6 @@ class Recipe:
             sites=tuple(site for site in with_partners(source, source.sites(WHOLE)) if site.role != "embedding"),
             decoder=self.decoder or DECODERS[0],
             batch_size=self.batch_size or BATCH,
-            seed=series.seed,
             device=device,
             dtype=self.passes,
         )

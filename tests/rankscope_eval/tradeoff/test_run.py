@@ -103,6 +103,14 @@ def test_every_point_is_what_the_verbs_would_say(
     assert measures.quantile_distance is None
     assert measures.cache_bytes == report.original.cache_bytes
     assert report.points[4].measures.cache_bytes < report.original.cache_bytes
+    # a second calibration, refitted as the first
+    compress(
+        sampling_folder,
+        CompressOptions(attention_ratio=0.4, method="joint", calibration="mixture:8", seed=1),
+        out=tmp_path / "joint",
+    )
+    again = evaluate([str(tmp_path / "joint")], str(options.suite), options.how, baseline=str(sampling_folder))
+    assert report.points[5].measures.relative_WQL == pytest.approx(again.summary[0].relative_WQL, rel=1e-9)
     # and on disk
     assert read_table2(out) == report
     assert {path.name for path in out.glob("table2.*")} == {f"table2.{e}" for e in ("json", "csv", "md", "png", "svg")}

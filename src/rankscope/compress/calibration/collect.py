@@ -73,7 +73,7 @@ def calibrate(
     sites: tuple[Site, ...] | None = None,
     decoder: str = "teacher",
     batch_size: int = BATCH,
-    seed: int = 0,
+    seed: int | None = None,
     device: str = "cpu",
     dtype: str | torch.dtype | None = None,
     file: str | Path | None = None,
@@ -94,7 +94,7 @@ def calibrate(
         decoder: what the decoder reads, ``teacher`` (the values that followed) or ``sampled`` (the model's own paths).
         batch_size: series per forward pass; of families whose series attend to each other at least eight, as groups
             are of four, between four that are alone.
-        seed: of sample paths.
+        seed: of sample paths; the set's own by default.
         device: ``cpu``, ``cuda`` or ``auto``.
         dtype: number format of the forward passes, float32 by default.
         file: keep the moments in this file. A run that is stopped goes on, from what lies in ``<file>.run``, when it is
@@ -119,6 +119,7 @@ def calibrate(
     if decoder == "sampled" and not checkpoint.family.forecastable:
         raise FamilyError(f"a {checkpoint.family.title} model draws no sample paths: leave its decoder at teacher.")
     check_count("batch_size", batch_size)
+    seed = series.seed if seed is None else seed
     batch_size = max(batch_size, _GROUPED) if checkpoint.family.grouped else batch_size
     kind = resolve_dtype(dtype) or torch.float32
     chosen = checkpoint.sites() if sites is None else sites
@@ -249,7 +250,6 @@ def calibration_for(
         series,
         sites=watched,
         decoder=decoder or "teacher",
-        seed=series.seed,
         device=device,
         progress=progress,
     )
