@@ -114,8 +114,8 @@ def attention(found: Document) -> dict[str, float]:
 
 
 def hidden(found: Document) -> dict[str, Any]:
-    """Mean and worst data set of `joint` at 0.15, unhealed."""
-    row = judged(found, "joint", 0.15)
+    """Mean and worst data set of `joint` at 0.075, unhealed."""
+    row = judged(found, "joint", 0.075)
     return {"mean": row["relative_WQL"], **row["WQL_verdict"]}
 
 
@@ -161,8 +161,8 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         PAGE,
         "table2-bundled-bolt",
-        "At 0.075 `joint` without healing costs more than a tenth.",
-        holds=lambda found: point("joint", 0.075)(found)["costs"] > 10,
+        "At 0.075 `joint` without healing raises WQL by {costs:.0f} %.",
+        lambda found: {"costs": cost("joint", 0.075)(found)},
     ),
     Prose(
         PAGE,
@@ -192,7 +192,7 @@ CLAIMS: tuple[Claim, ...] = (
     Prose(
         "docs/theory/over-parameterised.md",
         "table2-bundled-bolt",
-        "`joint` at the same quarter, calibrated on 256 series, raises WQL by {costs:.1f} %, equivalent within 2 %.",
+        "`joint` at the same quarter raises WQL by {costs:.1f} %, equivalent within 2 %.",
         lambda found: {"costs": cost("joint", 0.25)(found)},
         holds=held,
     ),
