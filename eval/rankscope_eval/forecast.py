@@ -83,7 +83,7 @@ def forecast_series(
     forecaster = model if isinstance(model, Forecaster) else open_forecaster(model, how)
     check_context(context, forecaster.context, forecaster.name)
     for one in series:
-        one.timestamps(len(one) + horizon - 1, 1)  # too late ones are refused before the forecasts
+        one.check_times(horizon)  # too late ones are refused before the forecasts
     values, _, lost = forecast_all(forecaster, series, context, horizon, levels, season_length)
     if lost.any():
         name = series[lost.argmax()].item_id

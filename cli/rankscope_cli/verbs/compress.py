@@ -267,7 +267,8 @@ def run(
         raise OptionError("--latency searches for the size; leave out --eps, the ratios, all budgets and --max-loss.")
     if batch is not None and latency is None:
         raise OptionError("--batch requires --latency.")
-    searched = next((flag for flag, one in {"--latency": latency, "--max-loss": max_loss}.items() if one), None)
+    targets = {"--latency": latency, "--max-loss": max_loss}
+    searched = next((flag for flag, target in targets.items() if target is not None), None)
     if searched and method in ("stream", "depth"):
         raise OptionError(f"{searched} does not search with method {method}: take joint+stream, the default, or joint.")
     looks = needs_calibration(given.completed().method) or allocation == "sensitivity" or refine

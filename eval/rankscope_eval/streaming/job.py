@@ -86,7 +86,7 @@ def forecast_chunk(job: Job, chunk: Rows) -> Part:
     series = []
     for one in read:
         try:
-            one.timestamps(len(one) + job.horizon - 1, 1)  # too late ones are refused before the forecasts
+            one.check_times(job.horizon)  # too late ones are refused before the forecasts
             series.append(one)
         except DataError as error:
             bad.append(BadRow(0, one.item_id, f"{job.path}: {error}"))

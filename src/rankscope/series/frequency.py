@@ -51,6 +51,15 @@ def quiet() -> Iterator[None]:
 
 
 @lru_cache(maxsize=256)
+def timed_ordinals(freq: str) -> tuple[int, int]:
+    """Ordinals of the first and the last period of a frequency that a timestamp lies in."""
+    import pandas as pd
+
+    with quiet():
+        return pd.Period(pd.Timestamp.min, freq).ordinal, pd.Period(pd.Timestamp.max, freq).ordinal
+
+
+@lru_cache(maxsize=256)
 def period_freq(freq: str) -> str:
     """Return the period alias of a frequency in any pandas spelling.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankscope.errors import DataError
-from rankscope.series.frequency import quiet
+from rankscope.series.frequency import quiet, timed_ordinals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,6 +85,17 @@ class Series:
                 f"{self.start.freqstr} is too late for timestamps, which end in {pd.Timestamp.max.year}: give fewer "
                 "steps (--horizon), an earlier start or another freq (--freq)."
             ) from error
+
+    def check_times(self, steps: int) -> None:
+        """Refuse a series of which one of the ``steps`` values after its end has no timestamp.
+
+        Raises:
+            DataError: as `timestamps` says.
+        """
+        earliest, latest = timed_ordinals(self.start.freqstr)
+        last = self.start.ordinal + (len(self) + steps) * self.start.freq.n
+        if not earliest < self.start.ordinal <= last < latest:
+            self.timestamps(len(self) + steps - 1, 1)
 
     def _timestamps(self, first: int, steps: int) -> list[pd.Timestamp]:
         import pandas as pd

@@ -6,7 +6,7 @@ import pytest
 
 from rankscope.errors import DataError
 from rankscope.series import Series
-from rankscope.series.frequency import infer_freq, period, period_freq, seasonality
+from rankscope.series.frequency import infer_freq, period, period_freq, quiet, seasonality
 from rankscope.series.record import check_series
 
 OFFSETS = ["h", "15min", "30min", "s", "D", "B", "W-SUN", "W-WED", "ME", "MS", "QE", "QS", "QE-NOV", "YE", "YS", "BME"]
@@ -188,3 +188,23 @@ def test_masked_and_missing_values_become_nan(target: object) -> None:
 def test_a_target_of_another_form_is_refused(target: object) -> None:
     with pytest.raises(DataError, match=r"'a': target has to hold numbers along one axis"):
         Series("a", pd.Period("2020", "D"), target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("freq", ["YE-DEC", "QE-DEC", "M", "W-SUN", "B", "D", "h", "15min", "s"])
+def test_what_ends_in_time_passes_without_its_timestamps(freq: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact for all that ends about the last timestamp; elsewhere ordinals are compared, for every series in a file."""
+    with quiet():
+        latest = pd.Period(pd.Timestamp.max, period_freq(freq))
+    for early in range(-3, 12):
+        with quiet():
+            series = Series("a", latest - early, np.arange(5.0))
+        try:
+            series.timestamps(7, 1)
+        except DataError:
+            with pytest.raises(DataError, match="too late"):
+                series.check_times(3)
+        else:
+            series.check_times(3)
+    monkeypatch.setattr(Series, "timestamps", None)
+    with quiet():
+        Series("a", latest - 40, np.arange(5.0)).check_times(3)

@@ -62,6 +62,7 @@ SILENT = torch.finfo(torch.float32).eps
 
 
 _GROUPED = 8
+"""Series of a batch of which four are a group, see `rankscope.families.chronos2.mixed_groups`."""
 BATCH = 16
 """Series per forward pass, by default."""
 
