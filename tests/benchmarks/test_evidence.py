@@ -43,7 +43,7 @@ EPS = ["ε = 0.1", "ε = 0.01", "ε ≥ 0.05"]
 CARD = ["apache-2.0", "AdamW (0.9", "0.98)", "torch 2.11", "T5 v1.0", "timesfm-2.0", "TimesFM 2.5", "timesfm-2.5"]
 CARD += ["bior2.2", "decay 0.95", "+ 0.25 × commitment"]
 SETTINGS: dict[str, list[str]] = {
-    "docs/howto/choosing.md": ["`joint+stream` at 0.", "attention at 0.", "heads at 0.15", "less at 0.15 and below"],
+    "docs/howto/choosing.md": ["`joint+stream` at 0.", "attention at 0.", "heads at 0.15"],
     "docs/howto/int8.md": ["--attention-ratio 0.25`, in int8"],
     "docs/howto/text.md": ["T5 to 0.15", "by 2.5."],
     "docs/index.md": ["Python 3.10"],
