@@ -118,22 +118,24 @@ def test_figures_show_scores_against_time(
     assert "wrote" in result.stderr
 
 
-def test_scores_of_other_models_are_refused_before_anything_is_timed(
-    refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            "a,small,2,0.4\na,naive,3,0.4\n",
+            "no model is both timed and scored: timed are bundled, scored small, naive",
+        ),
+        ("a,bundled,nan,nan\na,seasonal-naive,nan,nan\n", "the models that are timed have no finite scores"),
+    ],
+)
+def test_scores_that_nothing_can_be_drawn_of_are_refused_before_anything_is_timed(
+    rows: str, message: str, refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("rankscope_eval.bench.run_bench", None)
-    (tmp_path / "scores.csv").write_text("dataset,model,MASE,WQL\na,small,2,0.4\na,naive,3,0.4\n")
-    told = refused("bench", "bundled", "--scores", tmp_path / "scores.csv", "--figures", tmp_path / "figures")
-    assert "no model is both timed and scored: timed are bundled, scored small, naive" in told
-
-
-def test_scores_that_are_no_numbers_are_refused_before_anything_is_timed(
-    refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("rankscope_eval.bench.run_bench", None)
-    (tmp_path / "scores.csv").write_text("dataset,model,MASE,WQL\na,bundled,nan,nan\na,seasonal-naive,nan,nan\n")
-    told = refused("bench", "bundled", "--scores", tmp_path / "scores.csv", "--figures", tmp_path / "figures")
-    assert "the models that are timed have no finite scores" in told
+    (tmp_path / "scores.csv").write_text(f"dataset,model,MASE,WQL\n{rows}")
+    assert message in refused(
+        "bench", "bundled", "--scores", tmp_path / "scores.csv", "--figures", tmp_path / "figures"
+    )
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])

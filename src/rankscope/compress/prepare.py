@@ -266,7 +266,7 @@ def stored_names(source: Checkpoint, cut: Cut) -> list[str]:
 
 
 def allocation_of(how: Completed, forecasts: bool) -> str:
-    """How ranks are allotted: as asked for, or what suits the method."""
+    """Allocation of ranks: that which is asked for, or the one that suits the method."""
     if how.allocation is not None:
         return how.allocation
     # scores and outputs have no unit in common; a text model has no series to be probed with

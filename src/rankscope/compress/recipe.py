@@ -170,21 +170,20 @@ class Recipe:
 def seen(series: CalibrationSet) -> Seen:
     """Fields of a recipe about a calibration set."""
     data = digest(series.context, series.future)
-    read = {"columns": series.columns, "freq": series.freq}
-    return {"calibration": series.name, "data": data, "calibration_seed": series.seed, **read}
+    return _told(series.name, data, series.seed, series.columns, series.freq)
 
 
 def collected(settings: CalibrationSettings) -> Seen:
     """Fields of a recipe about moments: their series, and how they were collected if a compression would not do so."""
     return {
-        "calibration": settings.corpus,
-        "data": settings.data,
-        "calibration_seed": settings.seed,
-        "columns": settings.columns,
-        "freq": settings.freq,
+        **_told(settings.corpus, settings.data, settings.seed, settings.columns, settings.freq),
         "batch_size": None if settings.batch_size == BATCH else settings.batch_size,
         "passes": None if settings.dtype.startswith("float32") else settings.dtype,
     }
+
+
+def _told(name: str, data: str, seed: int, columns: Columns | None, freq: str | None) -> Seen:
+    return {"calibration": name, "data": data, "calibration_seed": seed, "columns": columns, "freq": freq}
 
 
 def write_recipe(folder: Path, source: Checkpoint, how: CompressOptions, seen: Seen | None) -> None:
